@@ -1,0 +1,87 @@
+"""Every setting, in two frozen classes.
+
+The string under each field is its help: the command line shows it and `docs/configuration.md` is generated from it. A value of
+None means "decided at start from the model and the machine"; what was decided is printed.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Dtype = Literal["auto", "float64", "float32", "bfloat16", "float16"]
+Order = Literal["prefix", "tree", "fcfs"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineConfig:
+    """Model, cache and scheduler."""
+
+    model: str = "smollm2-135m"
+    """Name of a built-in model, a Hugging Face directory or hub name, or a GGUF file."""
+
+    dtype: Dtype = "auto"
+    """Of weights and KV. auto: bfloat16 on CPUs with native support and on CUDA, else float32."""
+
+    device: str = "auto"
+    """Where the model runs: cpu, cuda, cuda:1. auto: cuda when there is one."""
+
+    num_threads: int | None = None
+    """Threads of the model on a CPU; by default as many as the affinity mask gives."""
+
+    max_context_len: int | None = None
+    """Longest prompt plus answer, in tokens; by default what the model was trained for."""
+
+    num_slots: int | None = None
+    """Size of the KV pool in tokens; by default from --kv-cache-memory."""
+
+    kv_cache_memory: str | None = None
+    """Memory of the KV pool, such as 2GiB or 500MB; by default half of what is free once the weights are loaded."""
+
+    page_size: int = 1
+    """Tokens a page. Matches round down to pages; 1 reuses every token."""
+
+    prefix_cache: bool = True
+    """Keep the KV of finished requests in the radix tree and reuse it."""
+
+    eviction_policy: str = "lru"
+    """Which unlocked leaf goes first when the pool is full: lru, lfu, fifo, slru or priority."""
+
+    order: Order = "prefix"
+    """Order of admission: prefix (fewest tokens to compute first), tree (depth first, heaviest branch first) or fcfs."""
+
+    max_running: int = 64
+    """Requests that run at once; more wait."""
+
+    max_batch_tokens: int = 512
+    """Tokens computed in one step: decodes first, then chunks of prompts."""
+
+    max_passed_over: int = 32
+    """Steps in which later arrivals may be admitted before a waiting request; then nothing overtakes it."""
+
+    decode_reserve: int = 256
+    """Slots kept free for each running request's answer (at most what it may still generate) when another is admitted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerConfig:
+    """The HTTP server."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on."""
+
+    port: int = 8000
+    """Port to listen on."""
+
+    api_key: str | None = None
+    """Key that clients must send as a bearer token; also read from RADIXSERVE_API_KEY."""
+
+    served_model_name: str | None = None
+    """Name of the model in the API; by default the --model value."""
+
+    max_body_bytes: int = 16 * 1024 * 1024
+    """Largest request body; a larger one gets 413."""
+
+    grace_s: float = 30.0
+    """Seconds that accepted requests get to finish after SIGTERM."""
+
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """What is logged; info has one line a request."""

@@ -1,0 +1,31 @@
+"""What the engine asks of whoever computes a step: the model, or a stand-in that only counts."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from radixserve.batch import ForwardBatch
+from radixserve.messages import TokenLogprob
+
+
+class PendingStep(Protocol):
+    """A step in flight. On a CPU it is already done when `launch` returns."""
+
+    def result(self) -> "StepResult":
+        """Waits for the step. Tokens are in the order of the batch's `sampled`."""
+
+
+class StepResult(Protocol):
+    """`token_ids` [R]; `logprobs` [R], None where the request asked for none."""
+
+    token_ids: list[int]
+    logprobs: Sequence[TokenLogprob | None]
+
+
+class Runner(Protocol):
+    """Computes steps."""
+
+    def launch(self, batch: ForwardBatch) -> PendingStep:
+        """Starts one step: copies, forward, sampling."""
+
+    def update_weights(self, model: str) -> None:
+        """Replaces the weights by those of `model`, which must have the same shape. Raises ModelError and changes nothing if not."""

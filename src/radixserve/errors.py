@@ -1,0 +1,46 @@
+"""The exceptions of RadixServe, one tree.
+
+Every message names the value, the limit and the remedy, for whoever reads it: a user at a terminal (`ConfigError`), an API
+client (`InvalidRequestError`), or a maintainer (`LockError`, which means that our own bookkeeping was called wrongly).
+"""
+
+
+class RadixServeError(Exception):
+    """Root of every exception that RadixServe raises on purpose."""
+
+
+class ConfigError(RadixServeError):
+    """A setting can't be honoured at start. The command line prints its one-line message and exits with code 1."""
+
+
+class ModelError(ConfigError):
+    """A model, its weights or its tokenizer is missing, broken or not supported."""
+
+
+class InvalidRequestError(RadixServeError):
+    """A request that can't be served as asked; HTTP 400.
+
+    `param` is the name of the offending field as the client wrote it, `code` a machine-readable reason.
+    """
+
+    def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        self.code = code
+
+
+class BusyError(RadixServeError):
+    """The operation needs an idle engine and requests are waiting or running; HTTP 409."""
+
+
+class OutOfSlotsError(RadixServeError):
+    """The pool can't give the slots asked for, even after evicting everything that may be evicted."""
+
+
+class LockError(RadixServeError):
+    """A path was released that is not held: a lock count would have become negative."""
+
+
+class EngineDeadError(RadixServeError):
+    """The engine process has ended; HTTP 503."""

@@ -1,0 +1,61 @@
+"""What one engine can serve, and the check of a request against it.
+
+The same check runs in the HTTP process, so that a bad request is refused at once, and in the engine, which trusts nobody.
+"""
+
+import msgspec
+import numpy as np
+
+from radixserve.errors import InvalidRequestError
+from radixserve.sampling_params import SamplingParams
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """Effective limits of a started engine, in tokens."""
+
+    vocab_size: int
+    max_context_len: int
+    num_slots: int
+    page_size: int
+
+    def max_output(self, prompt_len: int) -> int:
+        """Most tokens a prompt of this length can be answered with. The last token's KV is never computed: it needs no slot."""
+        pool_len = self.num_slots // self.page_size * self.page_size
+        return min(self.max_context_len - prompt_len, pool_len - prompt_len + 1)
+
+    def check(self, prompt_ids: np.ndarray, params: SamplingParams) -> int:
+        """Returns the effective max_tokens of a request. `prompt_ids`: int32 [prompt_len].
+
+        Raises InvalidRequestError when the prompt is empty, holds an unknown id, or can't fit with its answer.
+        """
+        params.validate(self.vocab_size)
+        prompt_len = len(prompt_ids)
+        if prompt_len == 0:
+            raise InvalidRequestError("the prompt has no tokens: send at least one", param="prompt")
+        low, high = int(prompt_ids.min()), int(prompt_ids.max())
+        if low < 0 or high >= self.vocab_size:
+            bad = low if low < 0 else high
+            raise InvalidRequestError(
+                f"the prompt holds token id {bad}: ids must be between 0 and {self.vocab_size - 1}", param="prompt"
+            )
+        room = self.max_output(prompt_len)
+        asked = params.max_tokens if params.max_tokens is not None else max(params.min_tokens, 1)
+        if asked > room:
+            self._refuse(prompt_len, asked)
+        return asked if params.max_tokens is not None else room
+
+    def _refuse(self, prompt_len: int, asked: int) -> None:
+        code = "context_length_exceeded"
+        if prompt_len + asked > self.max_context_len:
+            raise InvalidRequestError(
+                f"the prompt has {prompt_len} tokens and max_tokens is {asked}, {prompt_len + asked} in all: the context holds "
+                f"{self.max_context_len}; shorten the prompt or lower max_tokens",
+                param="max_tokens" if prompt_len < self.max_context_len else "prompt",
+                code=code,
+            )
+        raise InvalidRequestError(
+            f"the prompt has {prompt_len} tokens and max_tokens is {asked}, which needs {prompt_len + asked - 1} slots: the pool "
+            f"holds {self.num_slots}; shorten the request or start the server with a larger --num-slots",
+            param="max_tokens" if prompt_len <= self.num_slots else "prompt",
+            code=code,
+        )

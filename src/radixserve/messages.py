@@ -1,0 +1,131 @@
+"""What crosses between the HTTP process and the engine process.
+
+Plain msgspec structs, encoded as msgpack. The engine's inputs (`EngineInput`) are applied in order, at the start of a step, and
+nothing else decides what it does. Its outputs (`EngineOutput`) come back in order too.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from radixserve.limits import Limits
+from radixserve.sampling_params import SamplingParams
+
+FinishReason = Literal["stop", "length", "abort", "error"]
+ErrorKind = Literal["invalid_request", "busy", "internal"]
+
+
+class GenerateRequest(msgspec.Struct, frozen=True, tag=True):
+    """One answer to compute; a client expands `params.n` into that many. `prompt_ids`: native-endian int32, 4 bytes a token."""
+
+    rid: str
+    prompt_ids: bytes
+    params: SamplingParams
+    priority: int = 0
+    """Higher is sooner."""
+    cache_salt: str | None = None
+    adapter: str | None = None
+
+
+class AbortRequest(msgspec.Struct, frozen=True, tag=True):
+    """Stop a request and free what it holds; unknown ids are ignored (it may just have finished)."""
+
+    rid: str
+
+
+class FlushRequest(msgspec.Struct, frozen=True, tag=True):
+    """Empty the tree. Answered by CommandResult; refused as busy while requests wait or run."""
+
+    rid: str
+
+
+class UpdateWeightsRequest(msgspec.Struct, frozen=True, tag=True):
+    """Load other weights of the same shape from `model` and flush. Refused as busy while requests wait or run."""
+
+    rid: str
+    model: str
+
+
+EngineInput = GenerateRequest | AbortRequest | FlushRequest | UpdateWeightsRequest
+
+
+class TokenLogprob(msgspec.Struct, frozen=True):
+    """Natural-log probabilities at one position: of the sampled token, and of the `top` likeliest as (token id, logprob)."""
+
+    token_id: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+class Output(msgspec.Struct, frozen=True, tag=True):
+    """News of one request: what was generated since the last Output. `text` never ends inside a character or a stop string."""
+
+    rid: str
+    text: str
+    token_ids: tuple[int, ...]
+    prompt_tokens: int
+    cached_tokens: int
+    """Prompt tokens reused at first admission; the same in every Output of a request."""
+    completion_tokens: int
+    """Generated so far, stop tokens included."""
+    finish_reason: FinishReason | None = None
+    stop_reason: str | int | None = None
+    """The stop string or stop token id that ended it."""
+    logprobs: tuple[TokenLogprob, ...] = ()
+
+
+class RequestFailed(msgspec.Struct, frozen=True, tag=True):
+    """A request or command that ended without an answer."""
+
+    rid: str
+    kind: ErrorKind
+    message: str
+    param: str | None = None
+    code: str | None = None
+
+
+class CommandResult(msgspec.Struct, frozen=True, tag=True):
+    """A FlushRequest or UpdateWeightsRequest was carried out; `message` says what was done."""
+
+    rid: str
+    message: str
+
+
+class EngineInfo(msgspec.Struct, frozen=True, tag=True):
+    """What a started engine is; the first message it sends. `kv_bytes`: of the whole pool."""
+
+    model: str
+    dtype: str
+    device: str
+    limits: Limits
+    kv_bytes: int
+    num_threads: int
+    settings: dict[str, str | int | float | bool | None] = {}
+
+
+class EngineStats(msgspec.Struct, frozen=True, tag=True):
+    """Gauges and running totals of the engine, sent after a step in which they changed. Sizes in tokens."""
+
+    num_waiting: int = 0
+    num_running: int = 0
+    num_slots: int = 0
+    free_slots: int = 0
+    evictable_slots: int = 0
+    protected_slots: int = 0
+    request_slots: int = 0
+    num_nodes: int = 0
+    num_steps: int = 0
+    prompt_tokens: int = 0
+    """Of admitted requests, each counted once."""
+    cached_tokens: int = 0
+    """Of prompt_tokens, reused at first admission."""
+    computed_tokens: int = 0
+    """Positions the model ran, recomputation after preemption included."""
+    generated_tokens: int = 0
+    evicted_tokens: int = 0
+    num_preemptions: int = 0
+    finished: dict[str, int] = {}
+    """Requests ended, by finish reason."""
+
+
+EngineOutput = Output | RequestFailed | CommandResult | EngineInfo | EngineStats

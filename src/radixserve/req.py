@@ -1,0 +1,84 @@
+"""The state of one request inside the engine.
+
+A request's tokens are `prompt` followed by `output_ids`. KV exists for the first `computed_len` of them. Each step computes the
+next `extend_len` tokens or a chunk of them; when all are computed, the model's logits give one more.
+"""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from radixserve.messages import FinishReason
+from radixserve.sampling_params import SamplingParams
+
+if TYPE_CHECKING:
+    from radixserve.cache.prefix_cache import Lease
+
+
+class ExtraKey(NamedTuple):
+    """What separates namespaces of the tree: two requests share KV only when both fields are equal."""
+
+    adapter: str | None = None
+    cache_salt: str | None = None
+
+
+def token_bytes(token_ids: "np.ndarray | list[int]") -> bytes:
+    """Token ids as native-endian int32 bytes, four a token: the form in which the tree compares them."""
+    return np.asarray(token_ids, dtype=np.int32).tobytes()
+
+
+@dataclass(slots=True, eq=False)
+class Req:
+    """One request. `arrival` numbers requests in order of arrival and breaks every tie."""
+
+    rid: str
+    arrival: int
+    prompt: bytes
+    """int32 token ids, four bytes each."""
+    prompt_len: int
+    params: SamplingParams
+    max_tokens: int
+    stop_ids: frozenset[int]
+    """Token ids that end the answer: the model's (unless ignore_eos) and the request's."""
+    extra_key: ExtraKey = ExtraKey()
+    priority: int = 0
+
+    output_ids: list[int] = field(default_factory=list)
+    computed_len: int = 0
+    """Tokens whose KV is in the pool: reused or computed."""
+    cached_len: int | None = None
+    """Tokens reused at first admission; None before it."""
+    row: int = -1
+    """Row of the slot table while running."""
+    lease: "Lease | None" = None
+    """Its claim on the cache while running."""
+    passed_over: int = 0
+    num_preemptions: int = 0
+    finish_reason: FinishReason | None = None
+
+    @property
+    def seq_len(self) -> int:
+        """Tokens known: prompt and output."""
+        return self.prompt_len + len(self.output_ids)
+
+    @property
+    def extend_len(self) -> int:
+        """Tokens known whose KV is still to compute."""
+        return self.prompt_len + len(self.output_ids) - self.computed_len
+
+    def tokens(self, end: int | None = None) -> bytes:
+        """The first `end` tokens (all by default) of prompt and output, as int32 bytes."""
+        if end is not None and end <= self.prompt_len:
+            return self.prompt if end == self.prompt_len else self.prompt[: end * 4]
+        taken = self.output_ids if end is None else self.output_ids[: end - self.prompt_len]
+        return self.prompt + token_bytes(taken) if taken else self.prompt
+
+    def token_ids(self, start: int, end: int) -> np.ndarray:
+        """Tokens [start, end) as int32."""
+        if end <= self.prompt_len:
+            return np.frombuffer(self.prompt, dtype=np.int32, count=end - start, offset=start * 4)
+        if start >= self.prompt_len:
+            return np.array(self.output_ids[start - self.prompt_len : end - self.prompt_len], dtype=np.int32)
+        head = np.frombuffer(self.prompt, dtype=np.int32, offset=start * 4)
+        return np.concatenate([head, np.array(self.output_ids[: end - self.prompt_len], dtype=np.int32)])

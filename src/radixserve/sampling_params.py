@@ -1,0 +1,85 @@
+"""How one request samples: the fields users set, and what is a valid value of each."""
+
+import math
+
+import msgspec
+
+from radixserve.errors import InvalidRequestError
+
+MAX_N = 128
+MAX_TOP_LOGPROBS = 20
+MAX_STOP_STRINGS = 64
+MAX_LOGIT_BIAS = 1024
+SEED_LIMIT = 2**63
+
+
+class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Sampling parameters of one request, named as in the OpenAI API and in vLLM.
+
+    `temperature` 0 is greedy. `top_k` 0 and `top_p` 1 are off. `max_tokens` None means: until the model stops or the context or
+    the pool is full. `logprobs` is the number of alternatives reported at each position (0: the sampled token alone; None: off).
+    `n` answers share one prefill; choice i samples with `seed + i`. A seed's answer does not depend on batch mates.
+    """
+
+    n: int = 1
+    max_tokens: int | None = 128
+    min_tokens: int = 0
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: dict[int, float] = {}
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    logprobs: int | None = None
+
+    def validate(self, vocab_size: int) -> None:
+        """Raises InvalidRequestError naming field, value and limit for the first field that is out of range."""
+        _check_int("n", self.n, 1, MAX_N)
+        if self.max_tokens is not None:
+            _check_int("max_tokens", self.max_tokens, 1, None)
+        _check_int("min_tokens", self.min_tokens, 0, self.max_tokens)
+        _check_float("temperature", self.temperature, 0.0, 100.0)
+        _check_int("top_k", self.top_k, 0, None)
+        _check_float("top_p", self.top_p, 0.0, 1.0, above=True)
+        _check_float("min_p", self.min_p, 0.0, 1.0)
+        _check_float("repetition_penalty", self.repetition_penalty, 0.0, 100.0, above=True)
+        _check_float("presence_penalty", self.presence_penalty, -2.0, 2.0)
+        _check_float("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
+        _check_count("logit_bias", len(self.logit_bias), MAX_LOGIT_BIAS)
+        for token_id, bias in self.logit_bias.items():
+            _check_int("logit_bias", token_id, 0, vocab_size - 1)
+            _check_float("logit_bias", bias, -100.0, 100.0)
+        if self.seed is not None:
+            _check_int("seed", self.seed, -SEED_LIMIT, SEED_LIMIT - 1)
+        _check_count("stop", len(self.stop), MAX_STOP_STRINGS)
+        if "" in self.stop:
+            raise InvalidRequestError("stop holds an empty string: it would end every answer at once", param="stop")
+        _check_count("stop_token_ids", len(self.stop_token_ids), MAX_STOP_STRINGS)
+        for token_id in self.stop_token_ids:
+            _check_int("stop_token_ids", token_id, 0, vocab_size - 1)
+        if self.logprobs is not None:
+            _check_int("logprobs", self.logprobs, 0, MAX_TOP_LOGPROBS)
+
+
+def _check_int(name: str, value: int, low: int, high: int | None) -> None:
+    if value < low or (high is not None and value > high):
+        limit = f"at least {low}" if high is None else f"between {low} and {high}"
+        raise InvalidRequestError(f"{name} is {value}: must be {limit}", param=name)
+
+
+def _check_float(name: str, value: float, low: float, high: float, *, above: bool = False) -> None:
+    """`above`: the lower limit itself is not allowed."""
+    if not math.isfinite(value) or value < low or value > high or (above and value == low):
+        limit = f"above {low} and at most {high}" if above else f"between {low} and {high}"
+        raise InvalidRequestError(f"{name} is {value}: must be {limit}", param=name)
+
+
+def _check_count(name: str, count: int, limit: int) -> None:
+    if count > limit:
+        raise InvalidRequestError(f"{name} has {count} entries: at most {limit} are allowed", param=name)
