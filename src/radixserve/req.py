@@ -23,6 +23,10 @@ class ExtraKey(NamedTuple):
     cache_salt: str | None = None
 
 
+SHARED = ExtraKey()
+"""The namespace of requests that name neither adapter nor salt."""
+
+
 def token_bytes(token_ids: "np.ndarray | list[int]") -> bytes:
     """Token ids as native-endian int32 bytes, four a token: the form in which the tree compares them."""
     return np.asarray(token_ids, dtype=np.int32).tobytes()
@@ -41,7 +45,7 @@ class Req:
     max_tokens: int
     stop_ids: frozenset[int]
     """Token ids that end the answer: the model's (unless ignore_eos) and the request's."""
-    extra_key: ExtraKey = ExtraKey()
+    extra_key: ExtraKey = SHARED
     priority: int = 0
 
     output_ids: list[int] = field(default_factory=list)

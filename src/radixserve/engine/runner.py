@@ -28,4 +28,4 @@ class Runner(Protocol):
         """Starts one step: copies, forward, sampling."""
 
     def update_weights(self, model: str) -> None:
-        """Replaces the weights by those of `model`, which must have the same shape. Raises ModelError and changes nothing if not."""
+        """Replaces the weights by those of `model`, of the same shape; raises ModelError and changes nothing if they are not."""
