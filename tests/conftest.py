@@ -1,0 +1,23 @@
+"""Models that tests share. The tiny one is written anew for each run; the default one must be in the cache folder."""
+
+from pathlib import Path
+
+import pytest
+
+from radixserve.models.registry import cached
+from tests.tiny_models import make_tiny_model
+
+
+@pytest.fixture(scope="session")
+def tiny_model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny Llama with random weights: a Hugging Face directory."""
+    return make_tiny_model(tmp_path_factory.mktemp("tiny") / "llama")
+
+
+@pytest.fixture(scope="session")
+def default_model_dir() -> Path:
+    """The default model, in the form `resolve` gives it (a GGUF file in its folder). Tests never download."""
+    path = cached("smollm2-135m")
+    if path is None:
+        pytest.skip("smollm2-135m is not in the cache folder: run `radixserve pull smollm2-135m`")
+    return path
