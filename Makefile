@@ -1,0 +1,54 @@
+# `make help` lists the targets. Set up once, then everything is incremental: a changed pyproject.toml or constraints.txt installs again.
+
+PYTHON ?= python3
+# The build of torch. Decided at the first `make setup`; see "torch for your machine" in docs/install.md.
+TORCH ?= torch==2.13.0
+# More arguments for serve, demo, bench and test: make serve ARGS="--port 9000".
+ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+# OpenMP threads that spin while they wait cost more than they gain when cores are shared.
+export OMP_WAIT_POLICY ?= PASSIVE
+
+.DEFAULT_GOAL := help
+.PHONY: help setup serve demo test test-slow check bench docs
+
+help: ## List the targets.
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(VENV)/installed ## Make .venv and install RadixServe and its tools in it.
+
+serve: setup ## Bring the default model and serve it on 127.0.0.1:8000.
+	$(BIN)/radixserve serve $(ARGS)
+
+demo: setup ## Show what the cache is worth, in under two minutes.
+	$(BIN)/radixserve demo --quick $(ARGS)
+
+test: setup ## Run the tests, without those marked slow.
+	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+
+test-slow: setup ## Run the tests marked slow.
+	$(BIN)/python -m pytest -m slow $(ARGS)
+
+check: setup ## Lint, check the format, the types and the direction of imports.
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: setup ## Measure the radix tree.
+	$(BIN)/radixserve bench tree $(ARGS)
+
+docs: setup ## Write the parts of docs/ that are made from the code.
+	$(BIN)/python docs/generate.py
+
+$(VENV)/torch:
+	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'RadixServe needs Python 3.11 or newer: set PYTHON')"
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet "$(TORCH)"
+	@touch $@
+
+$(VENV)/installed: $(VENV)/torch pyproject.toml constraints.txt
+	$(BIN)/pip install --quiet -c constraints.txt -e ".[dev]"
+	@touch $@

@@ -1,0 +1,110 @@
+"""The command line: `radixserve serve | chat | generate | pull | bench | demo | info`.
+
+This module holds the table of commands; each names the function that carries it out, which cyclopts imports only when it is
+called. So `radixserve --help` loads no torch. The flags of the commands are the fields of the settings classes.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+
+from cyclopts import App
+
+from radixserve.errors import RadixServeError
+
+app = App(
+    name="radixserve",
+    help="Serve language models and never compute the same prefix twice.",
+    help_epilogue="Start with: radixserve serve, radixserve chat, or radixserve demo --quick.",
+    help_format="plaintext",
+    version=lambda: version("radixserve"),
+)
+
+app.command(
+    "radixserve.cli.serve:serve",
+    help="Serve a model with the OpenAI API on 127.0.0.1:8000.",
+    help_epilogue="""Examples:
+
+  radixserve serve
+  radixserve serve --model Qwen/Qwen2.5-0.5B-Instruct --port 9000
+  radixserve serve --model ./weights.gguf --kv-cache-memory 2GiB --max-context-len 4096
+  RADIXSERVE_API_KEY=secret radixserve serve --host 0.0.0.0
+
+Stop it with Ctrl-C: accepted requests get --grace-s seconds to finish.""",
+)
+app.command(
+    "radixserve.cli.chat:chat",
+    help="Talk with a model in the terminal.",
+    help_epilogue="""Examples:
+
+  radixserve chat
+  radixserve chat --system "Answer in one sentence." --temperature 0
+
+An empty line or Ctrl-D ends it. Each turn says how much of its prompt was reused.""",
+)
+app.command(
+    "radixserve.cli.generate:generate",
+    help="Complete prompts, without a server.",
+    help_epilogue="""Examples:
+
+  radixserve generate "The radix tree is" --max-tokens 32
+  radixserve generate --chat "Why is the sky blue?" --temperature 0
+  radixserve generate "A, B," "A, C," --json
+  radixserve generate - < prompt.txt
+
+A prompt of - is read from standard input.""",
+)
+app.command(
+    "radixserve.cli.pull:pull",
+    help="Bring a model to this machine and print where it lies.",
+    help_epilogue="""Examples:
+
+  radixserve pull
+  radixserve pull Qwen/Qwen2.5-0.5B-Instruct""",
+)
+app.command(
+    "radixserve.cli.demo:demo",
+    help="Show what the cache is worth: fixed workloads with it and without it.",
+    help_epilogue="""Examples:
+
+  radixserve demo --quick
+  radixserve demo --dtype float32 --json""",
+)
+app.command(
+    "radixserve.cli.info:info",
+    help="Print the versions, the machine and the models that lie on it.",
+    help_epilogue="""Example:
+
+  radixserve info --json""",
+)
+
+bench = App(name="bench", help="Measure the radix tree, or a server.", help_epilogue="")
+bench.command(
+    "radixserve.cli.bench:tree",
+    help="Measure the radix tree alone: no model, no server.",
+    help_epilogue="""Examples:
+
+  radixserve bench tree
+  radixserve bench tree --mooncake conversation_trace.jsonl --json""",
+)
+bench.command(
+    "radixserve.cli.bench:serve",
+    help="Send a workload to a server with the OpenAI API and measure its answers.",
+    help_epilogue="""Examples, with a server running:
+
+  radixserve bench serve --dataset generated-shared-prefix --gsp-num-groups 4
+  radixserve bench serve --dataset mt-bench-101 --dataset-path mtbench101.jsonl --json""",
+)
+app.command(bench)
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Runs one command and exits with its code: 1 for a setting or request that can't be honoured, 2 for a wrong command line."""
+    # Read when torch's OpenMP loads: threads that spin on shared cores cost a factor of ten.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    try:
+        app(args)
+    except RadixServeError as error:
+        print(f"radixserve: {error}", file=sys.stderr)
+        sys.exit(1)

@@ -1,0 +1,26 @@
+"""`radixserve bench tree` and `radixserve bench serve`."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from radixserve.bench.serve import ServeBenchOptions, run
+from radixserve.bench.tree import bench_tree, print_rows
+from radixserve.cli.options import JsonFlag
+
+
+def tree(*, mooncake: Path | None = None, as_json: JsonFlag = False) -> None:
+    """Measures and prints.
+
+    Parameters
+    ----------
+    mooncake
+        A Mooncake trace (JSONL) to send through the whole cycle of match, acquire, extend, publish and release.
+    """
+    print_rows(bench_tree(mooncake), as_json)
+
+
+def serve(*, options: Annotated[ServeBenchOptions, Parameter(name="*")] = ServeBenchOptions()) -> int:  # noqa: B008 (frozen)
+    """Runs the workload against the server; returns the exit code."""
+    return run(options)
