@@ -25,10 +25,10 @@ serve: setup ## Bring the default model and serve it on 127.0.0.1:8000.
 demo: setup ## Show what the cache is worth, in under two minutes.
 	$(BIN)/radixserve demo --quick $(ARGS)
 
-test: setup ## Run the tests, without those marked slow.
+test: $(VENV)/model ## Run the tests, without those marked slow.
 	$(BIN)/python -m pytest -m "not slow" $(ARGS)
 
-test-slow: setup ## Run the tests marked slow.
+test-slow: $(VENV)/model ## Run the tests marked slow.
 	$(BIN)/python -m pytest -m slow $(ARGS)
 
 check: setup ## Lint, check the format, the types and the direction of imports.
@@ -51,4 +51,9 @@ $(VENV)/torch:
 
 $(VENV)/installed: $(VENV)/torch pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet -c constraints.txt -e ".[dev]"
+	@touch $@
+
+# Tests never download: the default model is brought once, beforehand.
+$(VENV)/model: $(VENV)/installed
+	$(BIN)/radixserve pull
 	@touch $@

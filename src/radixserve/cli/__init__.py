@@ -100,7 +100,7 @@ app.command(bench)
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """Runs one command and exits with its code: 1 for a setting or request that can't be honoured, 2 for a wrong command line."""
+    """Runs one command. Exits with its code if not 0: 1 when a setting or request can't be honoured, 2 for a wrong command line."""
     # Read when torch's OpenMP loads: threads that spin on shared cores cost a factor of ten.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:

@@ -11,15 +11,15 @@ from radixserve.sampling_params import SamplingParams
 EngineFlags = Annotated[EngineConfig, Parameter(name="*", group=Group("Engine", sort_key=2))]
 """Model, cache and scheduler, as flags of their own."""
 
-JsonFlag = Annotated[bool, Parameter(name="--json", negative="", show_default=False, help="Print JSON instead of a table.")]
+JsonFlag = Annotated[bool, Parameter(name="--json", negative="", show_default=False, help="Print JSON.")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingOptions:
     """The sampling parameters that are worth a flag; the API has all of them."""
 
-    max_tokens: int | None = None
-    """Longest answer, in tokens; by default what the context leaves."""
+    max_tokens: int = 256
+    """Longest answer, in tokens."""
 
     temperature: float = 0.7
     """0 always takes the likeliest token."""

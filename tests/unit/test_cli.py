@@ -1,0 +1,165 @@
+"""The command line: help, exit codes, flags that reach the settings."""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from radixserve.cli import main
+from radixserve.config import EngineConfig, ServerConfig
+
+COMMANDS = ["serve", "chat", "generate", "pull", "bench tree", "bench serve", "demo", "info"]
+
+
+def run(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of one command."""
+    code: int | str | None = 0
+    try:
+        main(args)
+    except SystemExit as exit_:
+        code = exit_.code
+    out, err = capsys.readouterr()
+    assert isinstance(code, int)
+    return code, out, err
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[EngineConfig, ServerConfig]]:
+    """What `radixserve serve` was asked to serve, instead of serving it."""
+    calls: list[tuple[EngineConfig, ServerConfig]] = []
+
+    def record(engine: EngineConfig, server: ServerConfig) -> int:
+        calls.append((engine, server))
+        return 0
+
+    monkeypatch.delenv("RADIXSERVE_API_KEY", raising=False)
+    monkeypatch.setattr("radixserve.cli.serve.run_server", record)
+    return calls
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_explains_and_gives_an_example(capsys: pytest.CaptureFixture[str], command: str) -> None:
+    code, out, _ = run(capsys, *command.split(), "--help")
+    assert code == 0
+    assert out.count(f"radixserve {command}") >= 2  # in the usage line and in an example
+
+
+def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = run(capsys, "--help")
+    for command in COMMANDS:
+        assert command.split()[0] in out
+
+
+@pytest.mark.parametrize("args", [["--help"], ["--version"], ["serve", "--help"], ["chat", "--help"], ["generate", "--help"]])
+def test_help_does_not_wait_for_torch(args: list[str]) -> None:
+    program = (
+        "import sys\nfrom radixserve.cli import main\n"
+        f"try: main({args!r})\nexcept SystemExit: sys.exit('torch is loaded' if 'torch' in sys.modules else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=source_path(), check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def source_path() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+
+
+def test_every_setting_is_a_flag_of_serve_with_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = run(capsys, "serve", "--help")
+    for config in (EngineConfig, ServerConfig):
+        for field in dataclasses.fields(config):
+            assert f"--{field.name.replace('_', '-')}" in out
+    assert "Tokens a page." in out
+
+
+def test_flags_reach_the_settings(capsys: pytest.CaptureFixture[str], served: list[tuple[EngineConfig, ServerConfig]]) -> None:
+    code, _, err = run(capsys, "serve", "--model", "m", "--num-slots", "77", "--no-prefix-cache", "--port", "9", "--grace-s", "0.5")
+    assert (code, err) == (0, "")
+    engine = EngineConfig(model="m", num_slots=77, prefix_cache=False)
+    assert served == [(engine, ServerConfig(port=9, grace_s=0.5))]
+
+
+def test_api_key_comes_from_the_environment_unless_it_is_a_flag(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, served: list[tuple[EngineConfig, ServerConfig]]
+) -> None:
+    monkeypatch.setenv("RADIXSERVE_API_KEY", "from the environment")
+    run(capsys, "serve")
+    run(capsys, "serve", "--api-key", "from the flag")
+    assert [server.api_key for _, server in served] == ["from the environment", "from the flag"]
+
+
+def test_a_setting_that_cannot_be_honoured_is_one_line_and_exit_1(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, "pull", "no-such-model")
+    assert (code, out) == (1, "")
+    assert err.startswith("radixserve: ")
+    assert "no-such-model" in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("args", "word"),
+    [(["serve", "--prot", "9"], "--port"), (["serve", "--port", "nine"], "nine"), (["sreve"], "serve"), (["generate"], "PROMPT")],
+)
+def test_a_wrong_command_line_says_what_is_wrong(capsys: pytest.CaptureFixture[str], args: list[str], word: str) -> None:
+    code, _, err = run(capsys, *args)
+    assert code == 2
+    assert word in err
+    assert "Traceback" not in err
+
+
+def test_ctrl_c_is_quiet(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(engine: EngineConfig, server: ServerConfig) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("radixserve.cli.serve.run_server", interrupted)
+    code, _, err = run(capsys, "serve")
+    assert (code, err) == (130, "")
+
+
+def test_waiting_threads_sleep_unless_the_user_says_otherwise(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
+    run(capsys, "--version")
+    assert os.environ["OMP_WAIT_POLICY"] == "ACTIVE"
+    monkeypatch.delenv("OMP_WAIT_POLICY")
+    run(capsys, "--version")
+    assert os.environ["OMP_WAIT_POLICY"] == "PASSIVE"
+
+
+def test_generate_prints_the_answers_as_json(capsys: pytest.CaptureFixture[str], tiny_model_dir: Path) -> None:
+    args = ["--max-tokens", "4", "--temperature", "0", "--num-slots", "512", "--json"]
+    code, out, _ = run(capsys, "generate", "one prefix, a", "one prefix, b", "--model", str(tiny_model_dir), *args)
+    answers = json.loads(out)
+    assert code == 0
+    assert [answer["prompt"] for answer in answers] == ["one prefix, a", "one prefix, b"]
+    assert all(1 <= answer["completion_tokens"] <= 4 for answer in answers)
+
+
+def test_a_request_that_cannot_be_served_is_one_line_and_exit_1(capsys: pytest.CaptureFixture[str], tiny_model_dir: Path) -> None:
+    code, _, err = run(capsys, "generate", "hello", "--model", str(tiny_model_dir), "--num-slots", "512", "--temperature", "-1")
+    assert code == 1
+    assert "temperature is -1.0" in err
+    assert err.count("\n") == 1
+
+
+def test_chat_remembers_and_says_what_was_reused(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tiny_model_dir: Path
+) -> None:
+    lines = iter(["hello", "and again", ""])
+    monkeypatch.setattr("builtins.input", lambda _: next(lines))
+    code, out, _ = run(capsys, "chat", "--model", str(tiny_model_dir), "--num-slots", "512", "--max-tokens", "4", "--seed", "0")
+    reused = [int(line[1:].split()[0]) for line in out.splitlines() if line.endswith("prompt tokens reused]")]
+    assert code == 0
+    assert len(reused) == 2
+    assert reused[1] > reused[0]
+
+
+def test_info_is_json_on_request(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "info", "--json")
+    assert code == 0
+    assert {"radixserve", "torch", "cpu", "model cache", "smollm2-135m"} <= json.loads(out).keys()
