@@ -1,0 +1,18 @@
+"""Grow several continuations from one prefix, and go on from the best of them.
+
+A fork copies nothing: branches share the KV of what they have in common, because it is one path in the tree.
+"""
+
+from radixserve import LLM, SamplingParams
+from radixserve.llm import generate_all
+
+llm = LLM("smollm2-135m")
+story = llm.branch("Once upon a time, a lighthouse keeper found a message in a bottle. It said:")
+branches = story.fork(4)
+drafts = generate_all(branches, SamplingParams(max_tokens=16, temperature=0.9, seed=0))
+for draft in drafts:
+    print(f"[{draft.cached_tokens} of {draft.prompt_tokens} cached] {draft.text!r}")
+
+longest = max(branches, key=lambda branch: len(branch.text))
+ending = longest.append(" The keeper smiled and").generate(SamplingParams(max_tokens=16, temperature=0))
+print(f"[{ending.cached_tokens} of {ending.prompt_tokens} cached] {longest.text!r}")
