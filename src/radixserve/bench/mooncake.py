@@ -1,0 +1,55 @@
+"""A Mooncake trace as a workload: the sharing and the lengths of a production service, with made-up tokens.
+
+Each line of the JSONL has `input_length`, `output_length` and `hash_ids`, one a page of 512 tokens; equal ids mean equal
+content after an equal prefix. A page's tokens are made from its id alone, and the last page is cut to the input length.
+"""
+
+from pathlib import Path
+
+import msgspec
+
+from radixserve.bench.synthetic import TokenSource
+from radixserve.bench.workloads import TokenSession, Turn, Workload
+from radixserve.errors import ConfigError
+
+PAGE_LEN = 512
+
+
+class TraceRequest(msgspec.Struct):
+    """One line of the trace; its timestamp is not used."""
+
+    input_length: int
+    output_length: int
+    hash_ids: list[int]
+
+
+def mooncake(path: Path, *, num_prompts: int | None, max_len: int, vocab_size: int, seed: int = 0) -> Workload:
+    """The first `num_prompts` requests whose prompt and answer together have at most `max_len` tokens."""
+    sessions: list[TokenSession] = []
+    left_out = 0
+    pages: dict[int, bytes] = {}
+    for request in _read(path):
+        if len(sessions) == num_prompts:
+            break
+        if request.input_length + request.output_length > max_len:
+            left_out += 1
+            continue
+        for hash_id in request.hash_ids:
+            if hash_id not in pages:
+                pages[hash_id] = _page(hash_id, vocab_size, seed)
+        prompt = b"".join(pages[hash_id] for hash_id in request.hash_ids)[: request.input_length * 4]
+        sessions.append(TokenSession((Turn(prompt, request.output_length),)))
+    note = f"{left_out} requests left out: longer than --max-len {max_len}" if left_out else ""
+    return Workload("mooncake", tuple(sessions), note=note)
+
+
+def _read(path: Path) -> list[TraceRequest]:
+    lines = path.read_bytes().splitlines()
+    try:
+        return [msgspec.json.decode(line, type=TraceRequest) for line in lines if line.strip()]
+    except msgspec.MsgspecError as error:
+        raise ConfigError(f"{path} is not a Mooncake trace: {error}") from error
+
+
+def _page(hash_id: int, vocab_size: int, seed: int) -> bytes:
+    return TokenSource((seed << 32) + hash_id, vocab_size).take(PAGE_LEN)
