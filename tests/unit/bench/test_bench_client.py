@@ -1,0 +1,229 @@
+"""The HTTP client, the load and the whole of `bench serve` against a stub server."""
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from radixserve.bench.client import BenchClient, RequestShape
+from radixserve.bench.load import run_workload, start_times
+from radixserve.bench.options import ServeBenchOptions
+from radixserve.bench.serve import run
+from radixserve.bench.workloads import ChatSession, Turn, Workload
+from radixserve.errors import ConfigError
+from radixserve.req import token_bytes
+
+
+class Stub:
+    """A server that answers each request with two pieces, and remembers what it was sent. Token ids of a text: its bytes."""
+
+    def __init__(self, *, returns_ids: bool = False) -> None:
+        self.returns_ids = returns_ids
+        self.bodies: list[dict[str, Any]] = []
+        self.open = self.most_open = 0
+        self.broken = ""
+        self.app = Starlette(
+            routes=[
+                Route("/v1/models", self.models),
+                Route("/v1/completions", self.answer, methods=["POST"]),
+                Route("/v1/chat/completions", self.answer, methods=["POST"]),
+                Route("/tokenize", self.tokenize, methods=["POST"]),
+                Route("/flush_cache", self.flush, methods=["POST"]),
+            ]
+        )
+        self.flushes = 0
+
+    async def models(self, request: Request) -> Response:
+        return JSONResponse({"data": [{"id": "stub"}]})
+
+    async def flush(self, request: Request) -> Response:
+        self.flushes += 1
+        return JSONResponse({})
+
+    async def tokenize(self, request: Request) -> Response:
+        body = await request.json()
+        return JSONResponse({"tokens": self.ids(body["messages"] if "messages" in body else body["prompt"])})
+
+    def ids(self, content: Any) -> list[int]:
+        if isinstance(content, list):
+            content = "".join(f"<{message['role']}>{message['content']}" for message in content) + "<assistant>"
+        return list(content.encode())
+
+    async def answer(self, request: Request) -> Response:
+        body = await request.json()
+        self.bodies.append(body)
+        if self.broken == "status":
+            return JSONResponse({"error": {"message": "no"}}, status_code=500)
+        prompt = self.ids(body["messages"]) if "messages" in body else body["prompt"]
+        return StreamingResponse(self.frames(prompt, "messages" in body), media_type="text/event-stream")
+
+    async def frames(self, prompt: list[int], is_chat: bool) -> AsyncIterator[str]:
+        self.open += 1
+        self.most_open = max(self.most_open, self.open)
+        for piece, reason in [("", None), ("ye", None), ("s", "stop")]:
+            await asyncio.sleep(0)
+            choice: dict[str, Any] = {"index": 0, "finish_reason": reason}
+            choice |= {"delta": {"content": piece}} if is_chat else {"text": piece}
+            if self.returns_ids and piece:
+                choice["token_ids"] = list(piece.encode()) + ([0] if reason else [])
+            yield frame({"choices": [choice]} | ({"prompt_token_ids": prompt} if self.returns_ids and not piece else {}))
+            if self.broken == "frame":
+                yield frame({"error": {"message": "engine died"}})
+            if self.broken:
+                self.open -= 1
+                return
+        usage = {"prompt_tokens": len(prompt), "completion_tokens": 4, "prompt_tokens_details": {"cached_tokens": 2}}
+        self.open -= 1
+        yield frame({"choices": [], "usage": usage})
+        yield "data: [DONE]\n\n"
+
+
+def frame(value: dict[str, Any]) -> str:
+    return f"data: {json.dumps(value)}\n\n"
+
+
+@contextmanager
+def serving(stub: Stub) -> Iterator[str]:
+    server = uvicorn.Server(uvicorn.Config(stub.app, port=0, log_level="critical", lifespan="off", ws="none"))
+    socket = server.config.bind_socket()
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [socket]})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{socket.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+def user(text: str) -> Turn[tuple[dict[str, Any], ...]]:
+    return Turn(({"role": "user", "content": text},), 4)
+
+
+SHAPE = RequestShape(model="stub")
+CHATS = Workload("chats", tuple(ChatSession((user(f"question {i}"), user("and then"))) for i in range(6)))
+
+
+def test_a_completion_is_read_to_its_usage() -> None:
+    async def scene(url: str) -> None:
+        async with BenchClient(url + "/v1/", "secret") as client:
+            record = await client.ask(token_bytes([7, 8, 9]), 4, SHAPE, 3, 1)
+        assert record.error is None
+        assert (record.session, record.turn, record.text, record.finish_reason) == (3, 1, "yes", "stop")
+        assert (record.prompt_tokens, record.cached_tokens, record.completion_tokens) == (3, 2, 4)
+        assert len(record.chunk_s) == 2
+        assert 0 <= record.start_s < record.chunk_s[0] <= record.chunk_s[1] <= record.end_s
+        assert record.prompt_ids == token_bytes([7, 8, 9])
+        assert record.output_ids is None
+
+    stub = Stub()
+    with serving(stub) as url:
+        asyncio.run(scene(url))
+    assert stub.bodies[0]["prompt"] == [7, 8, 9]
+    assert stub.bodies[0]["stream_options"] == {"include_usage": True}
+    assert stub.bodies[0]["ignore_eos"] is True
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [("status", "500"), ("frame", "engine died"), ("cut", "ended without a finish_reason")],
+)
+def test_failures_are_recorded_and_not_retried(broken: str, message: str) -> None:
+    async def scene(url: str) -> None:
+        async with BenchClient(url) as client:
+            records = await run_workload(client, CHATS, SHAPE, max_concurrency=2)
+        assert len(records) == 6
+        assert all(message in (record.error or "") for record in records)
+
+    stub = Stub()
+    stub.broken = broken
+    with serving(stub) as url:
+        asyncio.run(scene(url))
+    assert len(stub.bodies) == 6
+
+
+def test_sessions_run_at_the_given_concurrency_and_carry_their_history() -> None:
+    async def scene(url: str) -> None:
+        seen = []
+        async with BenchClient(url) as client:
+            records = await run_workload(client, CHATS, SHAPE, max_concurrency=2, on_record=seen.append)
+        assert [(record.session, record.turn) for record in records] == [(i, turn) for i in range(6) for turn in range(2)]
+        assert sorted(seen, key=lambda record: (record.session, record.turn)) == records
+
+    stub = Stub()
+    with serving(stub) as url:
+        asyncio.run(scene(url))
+    assert stub.most_open <= 2
+    second = [body["messages"] for body in stub.bodies if len(body["messages"]) == 3]
+    assert len(second) == 6
+    assert all(messages[1] == {"role": "assistant", "content": "yes"} for messages in second)
+
+
+def test_start_times_follow_the_rate() -> None:
+    assert start_times(3, None, 0) == [0.0, 0.0, 0.0]
+    times = start_times(10_000, 50.0, 0)
+    assert times[0] == 0.0
+    assert times == sorted(times)
+    assert 190 < times[-1] < 210
+    assert times == start_times(10_000, 50.0, 0)
+
+
+def test_nobody_there_is_one_line() -> None:
+    with pytest.raises(ConfigError, match="nobody answers at"):
+        run(ServeBenchOptions(base_url="http://127.0.0.1:9"))
+
+
+@pytest.mark.parametrize("returns_ids", [True, False])
+def test_bench_serve_compares_with_the_ideal(tmp_path: Path, capsys: pytest.CaptureFixture[str], returns_ids: bool) -> None:
+    file = tmp_path / "dialogues.jsonl"
+    file.write_text(json.dumps({"history": [{"user": "abc"}, {"user": "de"}]}))
+    output_file = tmp_path / "result.json"
+    stub = Stub(returns_ids=returns_ids)
+    with serving(stub) as url:
+        options = ServeBenchOptions(
+            dataset="mt-bench-101", dataset_path=file, base_url=url, flush_cache=True, json=True, output_file=output_file
+        )
+        assert run(options) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert json.loads(output_file.read_text()) == result
+    first, second = len("<user>abc<assistant>"), len("<user>abc<assistant>yes<user>de<assistant>")
+    assert result["summary"]["prompt_tokens"] == first + second
+    ideal = (first + len("yes")) / (first + second)
+    assert result["ideal"]["hit_rate"] == pytest.approx(ideal)
+    assert result["ideal"]["token_ids"] == ("returned by the server" if returns_ids else "tokenized by /tokenize")
+    measured = 4 / (first + second)
+    assert result["ideal"]["points_below_ideal"] == pytest.approx((ideal - measured) * 100, abs=0.001)
+    assert result["model"] == "stub"
+    assert stub.flushes == 1
+    assert "api_key" not in result["options"]
+
+
+def test_bench_serve_prints_a_table_and_fails_with_the_requests(capsys: pytest.CaptureFixture[str]) -> None:
+    stub = Stub()
+    stub.broken = "status"
+    with serving(stub) as url:
+        options = ServeBenchOptions(base_url=url, gsp_num_groups=1, gsp_prompts_per_group=2, gsp_system_prompt_len=4)
+        assert run(options) == 1
+    captured = capsys.readouterr()
+    assert "0 (2)" in captured.out
+    assert "500" in captured.err
+
+
+def test_prompts_of_ids_need_no_tokenizer(capsys: pytest.CaptureFixture[str]) -> None:
+    with serving(Stub()) as url:
+        options = ServeBenchOptions(
+            base_url=url, gsp_num_groups=1, gsp_prompts_per_group=3, gsp_system_prompt_len=6, gsp_question_len=2, json=True
+        )
+        assert run(options) == 0
+    ideal = json.loads(capsys.readouterr().out)["ideal"]
+    assert ideal["token_ids"] == "sent as ids"
+    assert ideal["hit_rate"] == 0.5
