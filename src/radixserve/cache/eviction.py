@@ -1,0 +1,163 @@
+"""Which unlocked leaf goes first when the pool is full.
+
+A policy gives each leaf a class and, within it, an order. Each class has a heap of its own, and the heads of the heaps are
+compared at eviction, with the clock. The heaps are lazy: a node has at most one entry, made when it becomes an unlocked leaf
+and looked at again only when it comes to the head. There it is dropped if the node is locked or has children now, and put
+where it belongs if its class or order has changed. So nothing is ever rebuilt from all leaves, and the heaps never hold
+more entries than there are nodes.
+
+That an entry may be out of date relies on one rule: while a node lives, its class and its order only grow, and `rank` grows
+with both. What hides behind a stale entry would go later than the entry says, never sooner.
+"""
+
+from collections.abc import Callable
+from heapq import heappop, heappush, heapreplace
+from typing import Any
+
+from radixserve.cache.radix_tree import Node
+from radixserve.errors import ConfigError
+
+
+class Policy:
+    """Base of the policies; one class unless it says otherwise. Ties are broken by the node's serial number."""
+
+    num_classes = 1
+
+    def class_of(self, node: Node) -> int:
+        """The node's class, from 0."""
+        return 0
+
+    def order(self, node: Node) -> Any:
+        """The node's place within its class: smallest goes first. A number or a tuple of numbers."""
+        raise NotImplementedError
+
+    def rank(self, class_: int, order: Any, clock: int) -> Any:
+        """Compares the heads of classes: smallest goes first. Only asked of policies with several classes."""
+        raise NotImplementedError
+
+
+POLICIES: dict[str, type[Policy]] = {}
+
+
+def register(name: str) -> Callable[[type[Policy]], type[Policy]]:
+    """Makes a policy known to `--eviction-policy` under `name`."""
+
+    def add(policy: type[Policy]) -> type[Policy]:
+        POLICIES[name] = policy
+        return policy
+
+    return add
+
+
+def make_policy(name: str) -> Policy:
+    """The policy registered under `name`; raises ConfigError that lists the known ones."""
+    if name not in POLICIES:
+        raise ConfigError(f"unknown eviction policy {name!r}: choose one of {', '.join(sorted(POLICIES))} as --eviction-policy")
+    return POLICIES[name]()
+
+
+@register("lru")
+class LRU(Policy):
+    """Least recently used first."""
+
+    def order(self, node: Node) -> int:
+        return node.last_access_time
+
+
+@register("lfu")
+class LFU(Policy):
+    """Least often reused first, then least recently used."""
+
+    def order(self, node: Node) -> tuple[int, int]:
+        return node.hit_count, node.last_access_time
+
+
+@register("fifo")
+class FIFO(Policy):
+    """Longest in the tree first, used or not. Halves of a split keep the time at which they were computed."""
+
+    def order(self, node: Node) -> int:
+        return node.created
+
+
+@register("slru")
+class SLRU(Policy):
+    """Segmented LRU: a leaf that has been reused is protected, so that a flood of prompts seen once does not wash it out.
+
+    Its idle time counts an eighth. It ages all the same: a cache can't fill up with what was once reused.
+    """
+
+    num_classes = 2
+    WEIGHT = 8
+
+    def class_of(self, node: Node) -> int:
+        return 1 if node.hit_count else 0
+
+    def order(self, node: Node) -> int:
+        return node.last_access_time
+
+    def rank(self, class_: int, order: int, clock: int) -> int:
+        idle = clock - order
+        return -idle if class_ else -idle * self.WEIGHT
+
+
+@register("priority")
+class Priority(Policy):
+    """Lowest priority first, then least recently used. A node has the highest priority of the requests that used it."""
+
+    def order(self, node: Node) -> tuple[int, int]:
+        return node.priority, node.last_access_time
+
+
+class EvictionQueue:
+    """The unlocked leaves in the policy's order."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._heaps: list[list[tuple[Any, int, Node]]] = [[] for _ in range(policy.num_classes)]
+
+    def __len__(self) -> int:
+        """Entries, stale ones included."""
+        return sum(map(len, self._heaps))
+
+    def offer(self, node: Node) -> None:
+        """Tells of a node that has become an unlocked leaf."""
+        if not node.queued:
+            node.queued = True
+            self._push(node)
+
+    def pop(self, clock: int) -> Node | None:
+        """Takes out the leaf that goes first; None if there is none. `clock`: the present time."""
+        heads = [class_ for class_ in range(len(self._heaps)) if self._settle(class_)]
+        if not heads:
+            return None
+        first = heads[0]
+        if len(heads) > 1:
+            first = min(heads, key=lambda class_: self._policy.rank(class_, self._heaps[class_][0][0], clock))
+        node = heappop(self._heaps[first])[2]
+        node.queued = False
+        return node
+
+    def clear(self) -> None:
+        for heap in self._heaps:
+            heap.clear()
+
+    def _push(self, node: Node) -> None:
+        heappush(self._heaps[self._policy.class_of(node)], (self._policy.order(node), node.serial, node))
+
+    def _settle(self, class_: int) -> bool:
+        """Mends the heap until its head is up to date; returns whether it has one. Nodes move to higher classes only."""
+        heap, policy = self._heaps[class_], self._policy
+        while heap:
+            order, _, node = heap[0]
+            if node.lock_ref or node.children:
+                heappop(heap)
+                node.queued = False
+            elif policy.class_of(node) != class_:
+                heappop(heap)
+                self._push(node)
+            elif (now := policy.order(node)) != order:
+                heapreplace(heap, (now, node.serial, node))
+            else:
+                return True
+        return False

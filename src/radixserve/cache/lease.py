@@ -1,0 +1,70 @@
+"""What a request sees of the cache: what is there (`Match`), and its claim on it (`Lease`)."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from radixserve.cache.radix_tree import Node
+from radixserve.cache.slot_pool import Slots
+from radixserve.req import ExtraKey
+
+
+@dataclass(slots=True)
+class Match:
+    """What `acquire` would reuse now. Lengths in tokens."""
+
+    cached_len: int
+    """Whole pages, and tokens of a page that would be copied."""
+    node: Node
+    """The deepest node whose edge is matched at least partly, or the root."""
+    version: int
+    """`node.version` at the time of the match."""
+    path_len: int
+    """The whole pages of `cached_len`."""
+    evictable_len: int
+    """Of `path_len`, what is in unlocked nodes now. It stops being evictable once acquired."""
+
+
+@dataclass(slots=True, eq=False)
+class Lease:
+    """One running request's claim: a locked path of the tree, and slots of its own after it.
+
+    `slots[:tree_len]` belong to the tree, the rest to the request.
+    """
+
+    extra_key: ExtraKey
+    priority: int
+    node: Node
+    """End of the locked path, `tree_len` tokens from the root."""
+    tree_len: int
+    """Tokens whose slots the tree owns; whole pages."""
+    cached_len: int
+    """Tokens whose KV needn't be computed, as of `acquire`, those to copy included. The first `extend` lowers it to whole
+    pages when the pool is too short to keep the page to copy from."""
+    copy: tuple[Slots, Slots] | None = None
+    """(source, target) slots of KV to copy before anything is computed: from the first `extend` until `finish_copy`."""
+    source: tuple[Slots, Node] | None = None
+    """Slots to copy from and the locked node that owns them, from `acquire` until `finish_copy`."""
+    num_slots: int = 0
+    buffer: Slots = field(default_factory=lambda: np.empty(0, dtype=np.int32), repr=False)
+    """`num_slots` slots and room for more."""
+
+    @property
+    def slots(self) -> Slots:
+        """int32, all slots in order of position: the tree's, then the request's own. A view; whole pages."""
+        return self.buffer[: self.num_slots]
+
+    @property
+    def own_len(self) -> int:
+        """Slots that belong to the request."""
+        return self.num_slots - self.tree_len
+
+    def append(self, slots: Slots) -> None:
+        """Adds slots at the end. The buffer grows by half, so that n single slots cost O(n)."""
+        end = self.num_slots + len(slots)
+        if end > len(self.buffer):
+            buffer = np.empty(end + end // 2, dtype=np.int32)
+            buffer[: self.num_slots] = self.slots
+            self.buffer = buffer
+        self.buffer[self.num_slots : end] = slots
+        self.num_slots = end

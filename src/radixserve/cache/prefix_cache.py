@@ -1,0 +1,309 @@
+"""The cache as the scheduler sees it: one radix tree per namespace over one pool of slots.
+
+A request's life: `match` (as often as one likes), `acquire`, `extend` before each step, `finish_copy` after the first,
+`publish` what was computed, `release`.
+
+Invariants:
+- A slot belongs to the free list, to the tree, or to one lease:
+  free_size + evictable_size + protected_size + request_size = num_slots after every operation.
+- KV never moves. Split, insert and evict deal in slot numbers; the only KV ever written by others than the model is the copy
+  of a partly shared page into a lease's own page.
+- Nothing depends on wall-clock time, on the order of a set, or on addresses: the same calls give the same slots and victims.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from radixserve.cache.audit import audit
+from radixserve.cache.events import CacheListener, Evicted, Flushed, Inserted, Split
+from radixserve.cache.eviction import EvictionQueue, make_policy
+from radixserve.cache.lease import Lease, Match
+from radixserve.cache.radix_tree import Node, RadixTree, Walk
+from radixserve.cache.slot_pool import SlotPool
+from radixserve.errors import BusyError, LockError, OutOfSlotsError
+from radixserve.req import SHARED, ExtraKey
+
+__all__ = ["Lease", "Match", "PrefixCache"]
+
+
+class PrefixCache:
+    """KV cache of a pool of `num_slots` (rounded down to whole pages), reused by prefix.
+
+    `policy` names the order of eviction; with `enabled=False` nothing is ever found or kept. Raises ConfigError for a size or
+    a policy that can't be. Tokens are int32 ids as bytes (`req.token_bytes`); all sizes are in tokens.
+    """
+
+    def __init__(
+        self,
+        num_slots: int,
+        page_size: int = 1,
+        policy: str = "lru",
+        *,
+        enabled: bool = True,
+        listener: CacheListener | None = None,
+    ) -> None:
+        self.pool = SlotPool(num_slots, page_size)
+        self.tree = RadixTree(page_size)
+        self.queue = EvictionQueue(make_policy(policy))
+        self.leases: set[Lease] = set()
+        self.page_size = page_size
+        self.enabled = enabled
+        self.listener = listener
+        self.num_evicted = 0
+        """Tokens evicted so far."""
+        self._clock = -1
+        self._request_size = 0
+
+    @property
+    def num_slots(self) -> int:
+        """Capacity."""
+        return self.pool.num_slots
+
+    @property
+    def free_size(self) -> int:
+        """Slots that belong to nobody."""
+        return self.pool.free_size
+
+    @property
+    def evictable_size(self) -> int:
+        """Tokens in unlocked nodes."""
+        return self.tree.evictable_size
+
+    @property
+    def protected_size(self) -> int:
+        """Tokens in locked nodes."""
+        return self.tree.protected_size
+
+    @property
+    def request_size(self) -> int:
+        """Slots that belong to leases, counted as they are given and taken back."""
+        return self._request_size
+
+    @property
+    def num_nodes(self) -> int:
+        """Nodes of all namespaces, without the roots."""
+        return self.tree.num_nodes
+
+    @property
+    def clock(self) -> int:
+        """Number of the last `acquire`, from 0; -1 before the first."""
+        return self._clock
+
+    def match(self, tokens: bytes, extra_key: ExtraKey = SHARED) -> Match:
+        """What `acquire` would reuse now. Changes nothing."""
+        root = self.tree.find_root(extra_key)
+        if not self.enabled:
+            return Match(0, root, root.version, 0, 0)
+        walk = self.tree.walk(root, tokens)
+        evictable_len = sum([node.num_tokens for node in walk.path if not node.lock_ref])
+        node = walk.node
+        if walk.child is not None:
+            node = walk.child
+            evictable_len += 0 if node.lock_ref else walk.inside
+        page = self.tree.partial_page(walk, tokens)
+        return Match(walk.end + (page[2] if page else 0), node, node.version, walk.end, evictable_len)
+
+    def is_current(self, match: Match) -> bool:
+        """Whether `match` would still find the same node and length; `evictable_len` may have changed. O(1).
+
+        It may say no when only another branch of the node has changed, and never says yes wrongly.
+        """
+        return match.node.version == match.version
+
+    def acquire(self, tokens: bytes, extra_key: ExtraKey = SHARED, *, priority: int = 0) -> Lease:
+        """Claims the longest cached prefix of `tokens`: splits at its end, stamps and locks its path. Advances the clock.
+
+        With pages, the shared part of a partly matching page is to be copied (`Lease.copy`); its source is locked too.
+        """
+        self._clock += 1
+        tree = self.tree
+        root = tree.make_root(extra_key, self._clock)
+        walk = tree.walk(root, tokens) if self.enabled else Walk([], root, 0)
+        node = self._end_of(walk)
+        for passed in walk.path:
+            passed.hit_count += 1
+            self._stamp(passed, priority)
+        tree.lock(node)
+        lease = Lease(extra_key, priority, node, walk.end, walk.end)
+        lease.buffer = np.empty(len(tokens) // 4 + self.page_size, dtype=np.int32)
+        if walk.path:
+            np.concatenate([passed.slots for passed in walk.path], out=lease.buffer[: walk.end])
+            lease.num_slots = walk.end
+        page = tree.partial_page(walk, tokens) if self.enabled else None
+        if page is not None:
+            slots, owner, num_shared = page
+            lease.source = slots, owner
+            lease.cached_len += num_shared
+            tree.lock(owner)
+        self.leases.add(lease)
+        return lease
+
+    def extend(self, lease: Lease, length: int) -> None:
+        """Gives the lease slots for `length` tokens in all, at least `cached_len`; evicts when the pool is short.
+
+        Raises OutOfSlotsError, with nothing changed, if even that doesn't give enough. When only the page to copy from stands
+        in the way, the copy is given up and `cached_len` falls to whole pages: read it after the first call.
+        """
+        self._check_held(lease)
+        needed = -(-length // self.page_size) * self.page_size - lease.num_slots
+        if needed > 0:
+            self._make_room(lease, needed)
+            lease.append(self.pool.alloc(needed))
+            self._request_size += needed
+        if lease.source is not None and lease.copy is None and lease.num_slots >= lease.cached_len:
+            lease.copy = lease.source[0], lease.slots[lease.tree_len : lease.cached_len].copy()
+
+    def finish_copy(self, lease: Lease) -> None:
+        """Tells that the KV of `lease.copy` has been copied: its source is let go. Nothing happens where there is no copy."""
+        if lease.source is not None:
+            self._unlock(lease.source[1])
+            lease.source = lease.copy = None
+
+    def publish(self, lease: Lease, tokens: bytes, length: int) -> tuple[int, int] | None:
+        """Gives the tree the slots of `tokens[:length]`, rounded down to whole pages, whose KV has been computed.
+
+        The lock moves to the end of what is published. Where another request has published the same tokens before, the
+        lease takes over the tree's slots and its own are freed: then the range [start, end) of positions whose slots have
+        changed is returned, and the slot table's row must be rewritten before anything is allocated.
+        """
+        self._check_held(lease)
+        start, end = lease.tree_len, length - length % self.page_size
+        if end <= start or not self.enabled:
+            return None
+        assert lease.copy is None, "finish_copy comes before publish"
+        assert end <= lease.num_slots and end * 4 <= len(tokens), "published tokens have slots and are known"
+        tokens = tokens[: end * 4]
+        walk = self.tree.walk(lease.node, tokens, start)
+        node = self._end_of(walk)
+        for passed in walk.path:
+            self._stamp(passed, lease.priority)
+        if walk.end > start:
+            self._take_over(lease, walk)
+        if walk.end < end:
+            node = self._insert(lease, node, tokens, walk.end)
+        self.tree.lock(node, top=lease.node)
+        lease.node, lease.tree_len = node, end
+        self._request_size -= end - start
+        return (start, walk.end) if walk.end > start else None
+
+    def release(self, lease: Lease) -> None:
+        """Ends a claim: unlocks and stamps its path, frees the slots that are the lease's own. Raises LockError the second time."""
+        self._check_held(lease)
+        self.finish_copy(lease)
+        self._request_size -= lease.own_len
+        self.pool.free(lease.slots[lease.tree_len :])
+        lease.num_slots = lease.tree_len
+        node: Node | None = lease.node
+        while node is not None:
+            node.last_access_time = self._clock
+            node = node.parent
+        self._unlock(lease.node)
+        self.leases.remove(lease)
+
+    def evict(self, num_tokens: int) -> int:
+        """Removes unlocked leaves, whole nodes in the policy's order, until at least `num_tokens` slots are freed or none is left.
+
+        Returns the number of tokens evicted.
+        """
+        evicted = 0
+        while evicted < num_tokens and (node := self.queue.pop(self._clock)) is not None:
+            evicted += node.num_tokens
+            parent = self.tree.remove(node)
+            self.pool.free(node.slots)
+            if not parent.children and not parent.lock_ref and parent.parent is not None:
+                self.queue.offer(parent)
+            if self.listener is not None:
+                self.listener(Evicted(node.serial, node.num_tokens, node.last_access_time, self._clock))
+        self.num_evicted += evicted
+        return evicted
+
+    def flush(self) -> int:
+        """Empties every namespace; returns the number of tokens dropped. Raises BusyError while any request holds a lease."""
+        if self.leases:
+            raise BusyError(f"{len(self.leases)} running requests hold parts of the cache: wait until they end, or abort them")
+        flushed = self.evictable_size
+        for _, node in self.walk():
+            self.pool.free(node.slots)
+        self.tree.clear()
+        self.queue.clear()
+        if self.listener is not None:
+            self.listener(Flushed(flushed))
+        return flushed
+
+    def walk(self) -> Iterator[tuple[int, Node]]:
+        """(depth, node) of every node but the roots, parents first; a root's child has depth 0. Don't change the tree meanwhile."""
+        return self.tree.walk_all()
+
+    def check(self) -> None:
+        """Raises AssertionError if an invariant is broken. Walks everything: for tests."""
+        audit(self.tree, self.pool, self.queue, self.leases, self._request_size)
+
+    def _end_of(self, walk: Walk) -> Node:
+        """The node that ends where the walk ended, split off if that is inside an edge. Adds it to the path."""
+        if walk.child is None:
+            return walk.node
+        lower = walk.child
+        upper = self.tree.split(lower, walk.inside)
+        upper.last_access_time = lower.last_access_time = self._clock
+        walk.path.append(upper)
+        walk.node, walk.child, walk.inside = upper, None, 0
+        if self.listener is not None:
+            self.listener(Split(lower.serial, upper.serial, upper.num_tokens))
+        return upper
+
+    def _stamp(self, node: Node, priority: int) -> None:
+        node.last_access_time = self._clock
+        if priority > node.priority:
+            node.priority = priority
+
+    def _take_over(self, lease: Lease, walk: Walk) -> None:
+        """Repoints the lease to the slots of the walk's path and frees its own for the same tokens."""
+        changed = lease.slots[lease.tree_len : walk.end]
+        duplicates = changed.copy()
+        np.concatenate([passed.slots for passed in walk.path], out=changed)
+        self.pool.free(duplicates)
+
+    def _insert(self, lease: Lease, parent: Node, tokens: bytes, start: int) -> Node:
+        """Adds a leaf for tokens[start:] with the lease's slots of these positions."""
+        key = tokens[start * 4 :]
+        value = lease.slots[start : start + len(key) // 4].copy()
+        leaf = self.tree.insert(parent, key, value, time=self._clock, priority=lease.priority)
+        if self.listener is not None:
+            self.listener(Inserted(lease.extra_key, leaf.serial, parent.serial, key, self._clock))
+        return leaf
+
+    def _make_room(self, lease: Lease, needed: int) -> None:
+        short = needed - self.free_size
+        if short > self.evictable_size and lease.source is not None and lease.copy is None:
+            self._give_up_copy(lease, short)
+        if short > self.evictable_size:
+            raise OutOfSlotsError(
+                f"needs {needed} slots: {self.free_size} free, {self.evictable_size} evictable; raise --num-slots"
+            )
+        if short > 0:
+            self.evict(short)
+
+    def _give_up_copy(self, lease: Lease, short: int) -> None:
+        """Lets the page to copy from go, if `short` slots can be evicted then: a request must not starve for its own source."""
+        assert lease.source is not None
+        owner = lease.source[1]
+        self.tree.unlock(owner)
+        if short > self.evictable_size:
+            self.tree.lock(owner)
+            return
+        lease.source, lease.cached_len = None, lease.tree_len
+        self._offer(owner)
+
+    def _unlock(self, node: Node) -> None:
+        self.tree.unlock(node)
+        self._offer(node)
+
+    def _offer(self, node: Node) -> None:
+        """Makes a node evictable if it is an unlocked leaf."""
+        if not node.lock_ref and not node.children and node.parent is not None:
+            self.queue.offer(node)
+
+    def _check_held(self, lease: Lease) -> None:
+        if lease not in self.leases:
+            raise LockError("the lease was released before: each lease is released once and used no more")

@@ -1,0 +1,289 @@
+"""The radix tree over the tokens of all requests: nodes, the walk down, splits, locks and sizes. It knows no pool and no clock.
+
+Tokens are `bytes` of native int32, four a token, so that an edge is compared with one `startswith` (a memcmp). Lengths are in
+tokens everywhere but in names that end in `_bytes`.
+
+Invariants:
+- An edge is a positive number of whole pages; `value` holds the slot of each of its tokens.
+- No two children of a node share their first page; `children` is keyed by it.
+- Each lease adds one to `lock_ref` of every node from its own to the root, so no node is locked less than a child of it, and
+  the unlocked nodes (`evictable_size` tokens) can all be removed leaf by leaf.
+- Nodes are never merged. Where nodes end depends on what was inserted and locked, not on the order.
+- `version` of a node changes whenever it gains or loses a child, is split, or is removed: exactly when a walk that ended there
+  might end elsewhere.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from radixserve.cache.slot_pool import Slots
+from radixserve.errors import LockError
+from radixserve.req import ExtraKey
+
+TOKEN_BYTES = 4
+
+
+class Node:
+    """One edge and the node at its end. `key`: int32 token ids as bytes; `value`: int32 [num_tokens], their slots."""
+
+    __slots__ = (
+        "children",
+        "created",
+        "first_pages",
+        "hit_count",
+        "key",
+        "last_access_time",
+        "lock_ref",
+        "num_tokens",
+        "parent",
+        "priority",
+        "queued",
+        "serial",
+        "value",
+        "version",
+    )
+
+    def __init__(self, serial: int, parent: "Node | None", key: bytes, value: Slots | None, time: int, priority: int) -> None:
+        self.serial = serial
+        self.parent = parent
+        self.key = key
+        self.value = value
+        self.num_tokens = len(key) // TOKEN_BYTES
+        self.children: dict[bytes, Node] = {}
+        self.first_pages: list[bytes] = []
+        """Keys of `children`, sorted; kept only where pages hold more than one token."""
+        self.created = time
+        self.last_access_time = time
+        self.hit_count = 0
+        """Times that `acquire` found it in its path."""
+        self.priority = priority
+        self.lock_ref = 0
+        self.version = 0
+        self.queued = False
+        """Whether the eviction queue has an entry of it."""
+
+    @property
+    def slots(self) -> Slots:
+        """The slots of its tokens; a root has none."""
+        assert self.value is not None
+        return self.value
+
+    def __repr__(self) -> str:
+        return f"<Node {self.serial}: {self.num_tokens} tokens, lock_ref {self.lock_ref}>"
+
+
+class Root(Node):
+    """The root of one namespace: no tokens."""
+
+    __slots__ = ("extra_key",)
+
+    def __init__(self, serial: int, extra_key: ExtraKey, time: int) -> None:
+        super().__init__(serial, None, b"", None, time, 0)
+        self.extra_key = extra_key
+
+
+@dataclass(slots=True)
+class Walk:
+    """Where a walk ended."""
+
+    path: list[Node]
+    """Nodes whose whole edges were passed, in order."""
+    node: Node
+    """The last of `path`, or where the walk started."""
+    end: int
+    """Tokens from the start of `tokens` to the end of the last whole page that matches."""
+    child: Node | None = None
+    """The node whose edge the walk ended in, after `inside` tokens, if it ended inside an edge."""
+    inside: int = 0
+
+
+class RadixTree:
+    """All namespaces' trees, sharing sizes and serial numbers."""
+
+    def __init__(self, page_size: int = 1) -> None:
+        self.page_size = page_size
+        self.page_bytes = page_size * TOKEN_BYTES
+        self.roots: dict[ExtraKey, Root] = {}
+        self.num_nodes = 0
+        """Nodes without the roots."""
+        self.evictable_size = 0
+        self.protected_size = 0
+        self._num_made = 0
+        self._no_root = Node(-1, None, b"", None, 0, 0)
+        """Stands for the root of every namespace that has none; its version changes when any is made."""
+
+    def find_root(self, extra_key: ExtraKey) -> Node:
+        """The namespace's root, or a stand-in without children."""
+        return self.roots.get(extra_key, self._no_root)
+
+    def make_root(self, extra_key: ExtraKey, time: int) -> Root:
+        """The namespace's root, made if there is none. Lock it at once: an empty and unlocked root is dropped."""
+        root = self.roots.get(extra_key)
+        if root is None:
+            root = self.roots[extra_key] = Root(self._next_serial(), extra_key, time)
+            self._no_root.version += 1
+        return root
+
+    def walk(self, node: Node, tokens: bytes, start: int = 0) -> Walk:
+        """Follows tokens[start:] down from `node` as far as whole pages match. Changes nothing."""
+        page_bytes = self.page_bytes
+        offset = start * TOKEN_BYTES
+        path: list[Node] = []
+        child = node.children.get(tokens[offset : offset + page_bytes])
+        while child is not None:
+            key = child.key
+            if not tokens.startswith(key, offset):
+                inside = shared_tokens(tokens, offset, key) // self.page_size * self.page_size
+                return Walk(path, node, offset // TOKEN_BYTES + inside, child, inside)
+            offset += len(key)
+            node = child
+            path.append(node)
+            child = node.children.get(tokens[offset : offset + page_bytes])
+        return Walk(path, node, offset // TOKEN_BYTES)
+
+    def partial_page(self, walk: Walk, tokens: bytes) -> tuple[Slots, Node, int] | None:
+        """The cached page that shares most with the page after the walk's end, if any shares a token.
+
+        Returns the slots of the shared tokens, the node that owns them and their number, which is less than a page. Among
+        sorted pages one of the two neighbours of the page sought shares the longest start with it, so two are compared.
+        """
+        if self.page_size == 1:
+            return None
+        offset = walk.end * TOKEN_BYTES
+        page = tokens[offset : offset + self.page_bytes]
+        if walk.child is not None:
+            candidates = [(walk.child, walk.inside)]
+        else:
+            first_pages = walk.node.first_pages
+            at = bisect_left(first_pages, page)
+            candidates = [(walk.node.children[first_pages[i]], 0) for i in (at - 1, at) if 0 <= i < len(first_pages)]
+        best: tuple[Slots, Node, int] | None = None
+        for node, start in candidates:
+            begin = start * TOKEN_BYTES
+            shared = shared_tokens(page, 0, node.key[begin : begin + self.page_bytes])
+            if shared > (best[2] if best else 0):
+                best = node.slots[start : start + shared], node, shared
+        return best
+
+    def insert(self, parent: Node, key: bytes, value: Slots, *, time: int, priority: int) -> Node:
+        """Adds an unlocked leaf. `key` is whole pages, of which no child of `parent` has the first."""
+        node = Node(self._next_serial(), parent, key, value, time, priority)
+        self._attach(parent, node)
+        parent.version += 1
+        self.num_nodes += 1
+        self.evictable_size += node.num_tokens
+        return node
+
+    def split(self, node: Node, at: int) -> Node:
+        """Cuts `node`'s edge after `at` tokens (whole pages). Returns the upper half.
+
+        The upper half is the new node and copies the lock, so that whoever holds `node` still holds its end.
+        """
+        parent = node.parent
+        assert parent is not None
+        assert 0 < at < node.num_tokens
+        assert at % self.page_size == 0
+        cut = at * TOKEN_BYTES
+        upper = Node(self._next_serial(), parent, node.key[:cut], node.slots[:at].copy(), node.last_access_time, node.priority)
+        upper.created, upper.hit_count, upper.lock_ref = node.created, node.hit_count, node.lock_ref
+        parent.children[node.key[: self.page_bytes]] = upper
+        node.key, node.value = node.key[cut:], node.slots[at:].copy()
+        node.num_tokens -= at
+        node.parent = upper
+        node.version += 1
+        self._attach(upper, node)
+        self.num_nodes += 1
+        return upper
+
+    def remove(self, node: Node) -> Node:
+        """Takes an unlocked leaf out. Returns its parent; a root left empty and unlocked is dropped."""
+        parent = node.parent
+        assert parent is not None
+        assert not node.children
+        assert node.lock_ref == 0
+        first_page = node.key[: self.page_bytes]
+        del parent.children[first_page]
+        if self.page_size > 1:
+            del parent.first_pages[bisect_left(parent.first_pages, first_page)]
+        parent.version += 1
+        node.version += 1
+        node.parent = None
+        self.num_nodes -= 1
+        self.evictable_size -= node.num_tokens
+        if isinstance(parent, Root):
+            self._drop_if_unused(parent)
+        return parent
+
+    def lock(self, node: Node, top: Node | None = None) -> None:
+        """Adds one to `lock_ref` of every node from `node` up to, and without, `top`; by default the root is the last."""
+        walked: Node | None = node
+        while walked is not top and walked is not None:
+            if walked.lock_ref == 0:
+                self.evictable_size -= walked.num_tokens
+                self.protected_size += walked.num_tokens
+            walked.lock_ref += 1
+            walked = walked.parent
+
+    def unlock(self, node: Node) -> None:
+        """Takes back one `lock`. Raises LockError, changing nothing, if `node` isn't locked."""
+        if node.lock_ref < 1:
+            raise LockError(f"{node!r} is unlocked, but nobody holds it: each lock is given back once")
+        walked: Node | None = node
+        while walked is not None:
+            walked.lock_ref -= 1
+            if walked.lock_ref == 0:
+                self.evictable_size += walked.num_tokens
+                self.protected_size -= walked.num_tokens
+            if isinstance(walked, Root):
+                self._drop_if_unused(walked)
+            walked = walked.parent
+
+    def clear(self) -> None:
+        """Drops everything. The nodes are taken apart, so that no chain of them is destroyed recursively."""
+        for _, node in list(self.walk_all()):
+            node.version += 1
+            node.parent, node.children = None, {}
+        for root in self.roots.values():
+            root.version += 1
+            root.children = {}
+        self.roots = {}
+        self.num_nodes = self.evictable_size = self.protected_size = 0
+
+    def walk_all(self) -> Iterator[tuple[int, Node]]:
+        """(depth, node) of every node but the roots, parents first, namespaces one after another; a root's child has depth 0."""
+        for root in self.roots.values():
+            stack = [(0, child) for child in reversed(root.children.values())]
+            while stack:
+                depth, node = stack.pop()
+                yield depth, node
+                stack += [(depth + 1, child) for child in reversed(node.children.values())]
+
+    def _attach(self, parent: Node, node: Node) -> None:
+        first_page = node.key[: self.page_bytes]
+        parent.children[first_page] = node
+        if self.page_size > 1:
+            insort(parent.first_pages, first_page)
+
+    def _drop_if_unused(self, root: Root) -> None:
+        if not root.children and root.lock_ref == 0:
+            root.version += 1
+            del self.roots[root.extra_key]
+
+    def _next_serial(self) -> int:
+        self._num_made += 1
+        return self._num_made
+
+
+def shared_tokens(tokens: bytes, offset_bytes: int, key: bytes) -> int:
+    """How many tokens tokens[offset_bytes:] and `key` share at their starts: a bisection of memory compares, no copies."""
+    view = memoryview(key)
+    low, high = 0, min(len(key), len(tokens) - offset_bytes) // TOKEN_BYTES
+    while low < high:  # the first `low` tokens are equal, and no more than `high`
+        middle = (low + high + 1) // 2
+        start = low * TOKEN_BYTES
+        if tokens.startswith(view[start : middle * TOKEN_BYTES], offset_bytes + start):
+            low = middle
+        else:
+            high = middle - 1
+    return low
