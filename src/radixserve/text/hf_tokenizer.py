@@ -1,0 +1,95 @@
+"""A tokenizer from a Hugging Face directory: tokenizer.json, with what stands around it in the other JSON files."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer as Backend
+from tokenizers import processors
+
+from radixserve.errors import ModelError
+from radixserve.text.spec import TokenizerSpec
+
+_ROLES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+
+
+def load_directory(path: Path) -> TokenizerSpec:
+    """Loads the tokenizer of the model directory `path`; raises ModelError if tokenizer.json is missing or a file is broken."""
+    file = path / "tokenizer.json"
+    if not file.is_file():
+        raise ModelError(f"{path} has no tokenizer.json: it is needed (other formats, such as tokenizer.model, are not read)")
+    try:
+        backend = Backend.from_file(str(file))
+    except Exception as error:  # tokenizers raises plain Exception
+        raise ModelError(f"{file} can't be loaded: {error}") from error
+    config = _read_json(path / "tokenizer_config.json")
+    special_tokens = {role: text for role in _ROLES if (text := _token_text(config.get(role))) is not None}
+    _read_special_tokens_map(path, special_tokens)
+    bos, eos = special_tokens.get("bos_token"), special_tokens.get("eos_token")
+    bos_id = backend.token_to_id(bos) if bos is not None else None
+    eos_id = backend.token_to_id(eos) if eos is not None else None
+    _ensure_bos(backend, bos, bos_id, config)
+    return TokenizerSpec(
+        backend=backend,
+        bos_id=bos_id,
+        eos_ids=_model_eos_ids(path) | (frozenset() if eos_id is None else frozenset({eos_id})),
+        special_tokens=special_tokens,
+        templates=_templates(path, config),
+    )
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    """The object in a file; empty when there is no such file."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{path} can't be read as JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise ModelError(f"{path} holds a JSON {type(value).__name__}: an object is expected")
+    return value
+
+
+def _token_text(value: Any) -> str | None:
+    """A special token is written as its text or as an object with its text in `content`."""
+    text = value.get("content") if isinstance(value, dict) else value
+    return text if isinstance(text, str) else None
+
+
+def _read_special_tokens_map(path: Path, special_tokens: dict[str, str]) -> None:
+    """Adds what only the older file special_tokens_map.json says."""
+    for role, value in _read_json(path / "special_tokens_map.json").items():
+        text = _token_text(value)
+        if role in _ROLES and text is not None:
+            special_tokens.setdefault(role, text)
+
+
+def _ensure_bos(backend: Backend, bos: str | None, bos_id: int | None, config: dict[str, Any]) -> None:
+    """Honours add_bos_token where the tokenizer itself has no post-processor that would add one."""
+    if config.get("add_bos_token") and bos_id is not None and backend.post_processor is None:
+        backend.post_processor = processors.TemplateProcessing(single=f"{bos}:0 $A:0", special_tokens=[(bos, bos_id)])
+
+
+def _model_eos_ids(path: Path) -> frozenset[int]:
+    """End tokens of generation_config.json, or of config.json where that one names none."""
+    for name in ("generation_config.json", "config.json"):
+        ids = _read_json(path / name).get("eos_token_id")
+        if ids is not None:
+            return frozenset(ids if isinstance(ids, list) else [ids])
+    return frozenset()
+
+
+def _templates(path: Path, config: dict[str, Any]) -> dict[str, str]:
+    """Chat templates by name. Files of their own come before what tokenizer_config.json holds."""
+    value = config.get("chat_template") or _read_json(path / "chat_template.json").get("chat_template")
+    if isinstance(value, list):
+        templates = {entry["name"]: entry["template"] for entry in value}
+    else:
+        templates = {"default": value} if isinstance(value, str) else {}
+    default = path / "chat_template.jinja"
+    if default.is_file():
+        templates["default"] = default.read_text(encoding="utf-8")
+    for file in sorted((path / "additional_chat_templates").glob("*.jinja")):
+        templates[file.stem] = file.read_text(encoding="utf-8")
+    return templates

@@ -1,0 +1,125 @@
+"""A model's tokenizer: text to token ids and back, chats included.
+
+Special tokens written in plain text given to `encode` act as special tokens: whoever sends a raw prompt writes it whole. In the
+messages of a chat they are only characters (see `control_markers`); a chat without them is tokenized as transformers does it.
+"""
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tokenizers import Tokenizer as Backend
+
+from radixserve.errors import InvalidRequestError, ModelError
+from radixserve.text.chat_messages import normalize_messages
+from radixserve.text.chat_template import ChatTemplate
+from radixserve.text.control_markers import ControlMarkers
+from radixserve.text.detokenizer import Detokenizer
+from radixserve.text.gguf_tokenizer import load_gguf
+from radixserve.text.hf_tokenizer import load_directory
+from radixserve.text.spec import TokenizerSpec
+from radixserve.text.token_bytes import TokenBytes
+
+
+class Tokenizer:
+    """Immutable after loading; safe to use from several threads."""
+
+    def __init__(self, spec: TokenizerSpec) -> None:
+        """Raises ModelError if the vocabulary's decoder or a chat template is not supported."""
+        self._backend = spec.backend
+        self._backend.no_truncation()
+        self._backend.no_padding()
+        added = self._backend.get_added_tokens_decoder()
+        self._special_ids = frozenset(index for index, token in added.items() if token.special)
+        self._markers = ControlMarkers(added[index].content for index in self._special_ids)
+        self._templates = {name: ChatTemplate(source, spec.special_tokens) for name, source in spec.templates.items()}
+        self.token_bytes = TokenBytes(self._backend)
+        self.vocab_size: int = self._backend.get_vocab_size(with_added_tokens=True)
+        self.bos_id = spec.bos_id
+        self.eos_ids = spec.eos_ids
+
+    @classmethod
+    def load(cls, path: Path) -> "Tokenizer":
+        """Loads from a GGUF file or a Hugging Face directory; raises ModelError if it is missing, broken or not supported."""
+        if not path.exists():
+            raise ModelError(f"{path} does not exist: name a GGUF file or a Hugging Face directory")
+        return cls(load_directory(path) if path.is_dir() else load_gguf(path))
+
+    @property
+    def chat_template(self) -> ChatTemplate | None:
+        """The model's default template."""
+        return self._templates.get("default")
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> np.ndarray:
+        """Token ids of a text, int32 [n]. Where the model wants a first BOS there is one, even if the text brings its own."""
+        ids = _encode(self._backend, text, add_special_tokens=add_special_tokens)
+        if len(ids) > 1 and add_special_tokens and ids[0] == ids[1] == self.bos_id:
+            ids = ids[1:]
+        return np.array(ids, dtype=np.int32)
+
+    def decode(self, ids: np.ndarray | Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        """Text of whole sequences; bytes that are no UTF-8 become replacement marks (U+FFFD)."""
+        detokenizer = Detokenizer(self.token_bytes, self._special_ids if skip_special_tokens else frozenset(), ())
+        return detokenizer.push([int(token_id) for token_id in ids]) + detokenizer.finish()
+
+    def encode_chat(
+        self,
+        messages: list[dict[str, Any]],
+        *,
+        tools: list[dict[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        template_kwargs: dict[str, Any] | None = None,
+    ) -> np.ndarray:
+        """Token ids of a chat, int32 [n]. The template writes the BOS, if there is to be one.
+
+        Raises InvalidRequestError if the model has no template, or for messages that can't be rendered with it.
+        """
+        template = self._templates.get("tool_use") if tools else None
+        template = template or self.chat_template
+        if template is None:
+            raise InvalidRequestError("the model has no chat template: send a whole prompt to /v1/completions instead")
+        rendered = template.render(
+            self._shield(normalize_messages(messages), "messages"),
+            tools=self._shield(tools, "tools") or None,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=continue_final_message,
+            template_kwargs=self._shield(template_kwargs, "chat_template_kwargs"),
+        )
+        return np.array(self._encode_rendered(rendered), dtype=np.int32)
+
+    def detokenizer(self, prompt_ids: np.ndarray | Sequence[int]) -> Detokenizer:
+        """Decodes one answer to the prompt as it comes; special tokens have no text."""
+        return Detokenizer(self.token_bytes, self._special_ids, prompt_ids)
+
+    def _shield(self, value: Any, param: str) -> Any:
+        try:
+            return self._markers.shield(value)
+        except RecursionError as error:
+            raise InvalidRequestError(f"{param} is nested too deeply", param=param) from error
+
+    def _encode_rendered(self, rendered: str) -> list[int]:
+        ids: list[int] = []
+        for text, plain in self._markers.segments(rendered):
+            ids += _encode(self._plain_backend if plain else self._backend, text, add_special_tokens=False)
+        return ids
+
+    @cached_property
+    def _plain_backend(self) -> Backend:
+        """The same vocabulary, blind to special tokens. A copy, since the switch belongs to the object; made at first need."""
+        backend: Backend = Backend.from_str(self._backend.to_str())
+        backend.encode_special_tokens = True
+        return backend
+
+
+def _encode(backend: Backend, text: str, *, add_special_tokens: bool) -> list[int]:
+    try:
+        ids: list[int] = backend.encode(text, add_special_tokens=add_special_tokens).ids
+    except UnicodeEncodeError as error:
+        raise InvalidRequestError(
+            f"the text holds a lone surrogate at character {error.start}: it is not valid Unicode; send whole characters",
+            param="prompt",
+        ) from error
+    return ids
