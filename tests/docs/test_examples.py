@@ -1,0 +1,95 @@
+"""Every example runs as a user runs it, and prints what it promises."""
+
+import os
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+CACHED = re.compile(r"(\d+) of (\d+) (?:prompt )?(?:tokens )?cached")
+
+
+def run_example(name: str, *args: str) -> str:
+    """What it prints; stderr is shown when it fails."""
+    command = [sys.executable, str(EXAMPLES / name), *args]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment())
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_WAIT_POLICY": "PASSIVE"}
+
+
+def cached_shares(printed: str) -> list[tuple[int, int]]:
+    """(cached, prompt) tokens of each answer."""
+    return [(int(cached), int(prompt)) for cached, prompt in CACHED.findall(printed)]
+
+
+@pytest.fixture(scope="module")
+def server_url(tiny_model_dir: Path) -> Iterator[str]:
+    """A server that was started from the command line."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-u", "-m", "radixserve.cli", "serve", "--model", str(tiny_model_dir), "--port", str(port)]
+    command += ["--num-slots", "4096"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment())
+    assert process.stdout is not None
+    url = f"http://127.0.0.1:{port}"
+    printed = []
+    for line in process.stdout:
+        printed.append(line)
+        if url in line:
+            break
+    else:
+        pytest.fail("".join(printed))
+    yield url
+    process.terminate()
+    process.communicate(timeout=30)
+    assert process.returncode == 0
+
+
+def test_examples_are_short() -> None:
+    assert all(len(path.read_text().splitlines()) < 40 for path in EXAMPLES.glob("*.py"))
+
+
+def test_every_example_is_run_here() -> None:
+    mentioned = Path(__file__).read_text()
+    assert all(f'"{path.name}"' in mentioned for path in EXAMPLES.glob("*.py"))
+
+
+def test_walkthrough_tells_its_four_times() -> None:
+    assert cached_shares(run_example("walkthrough.py")) == [(0, 5), (1, 5), (3, 5), (3, 5)]
+
+
+@pytest.mark.usefixtures("default_model_dir")
+def test_offline_computes_the_shared_prefix_once() -> None:
+    shares = cached_shares(run_example("offline.py"))
+    assert len(shares) == 4
+    assert sum(cached > 0 for cached, _ in shares) == 3
+
+
+@pytest.mark.usefixtures("default_model_dir")
+def test_branching_shares_the_prefix() -> None:
+    *drafts, ending = cached_shares(run_example("branching.py"))
+    assert [cached for cached, _ in drafts][1:] == [prompt - 1 for _, prompt in drafts][1:]
+    assert ending[0] > drafts[0][1]
+
+
+@pytest.mark.usefixtures("default_model_dir")
+def test_chat_history_reuses_all_earlier_turns() -> None:
+    first, second, third = cached_shares(run_example("chat_history.py"))
+    assert second[0] >= first[1]
+    assert third[0] >= second[1]
+
+
+def test_openai_client_sees_the_second_question_reuse_the_first(server_url: str) -> None:
+    (cold, _), (warm, _) = cached_shares(run_example("openai_client.py", server_url))
+    assert cold == 0
+    assert warm > 0
