@@ -116,7 +116,7 @@ class EngineStats(msgspec.Struct, frozen=True, tag=True):
     num_nodes: int = 0
     num_steps: int = 0
     prompt_tokens: int = 0
-    """Of admitted requests, each counted once."""
+    """Of requests that were admitted and have ended, each counted once."""
     cached_tokens: int = 0
     """Of prompt_tokens, reused at first admission."""
     computed_tokens: int = 0

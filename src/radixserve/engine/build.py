@@ -1,0 +1,123 @@
+"""Loads what an engine needs, by its config: model, tokenizer, pool. The one place that knows every part."""
+
+import dataclasses
+import os
+import re
+from pathlib import Path
+
+import psutil
+import torch
+
+from radixserve.attention.torch_backend import TorchBackend
+from radixserve.cache.kv_pool import KVPool, slot_bytes
+from radixserve.config import EngineConfig
+from radixserve.engine.assemble import assemble
+from radixserve.engine.engine import Engine
+from radixserve.engine.model_runner import ModelRunner
+from radixserve.errors import ConfigError
+from radixserve.limits import Limits
+from radixserve.messages import EngineInfo
+from radixserve.models.config import ModelConfig
+from radixserve.models.loader import choose_dtype, load_model
+from radixserve.models.registry import resolve
+from radixserve.text.tokenizer import Tokenizer
+
+UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+
+
+def build_engine(config: EngineConfig) -> Engine:
+    """Loads the model and returns an idle engine. Raises ConfigError (ModelError for the model) with a one-line remedy."""
+    check_settings(config)
+    num_threads = config.num_threads or len(os.sched_getaffinity(0))
+    torch.set_num_threads(num_threads)
+    path = Path(resolve(config.model))
+    device = choose_device(config.device)
+    dtype = choose_dtype(config.dtype, device)
+    tokenizer = Tokenizer.load(path)
+    decoder = load_model(path, dtype, device)
+    model = decoder.config
+    max_context_len = config.max_context_len or model.max_context_len
+    if max_context_len > model.max_context_len:
+        raise ConfigError(
+            f"--max-context-len is {max_context_len}: {config.model} was made for {model.max_context_len}; ask for that or less"
+        )
+    num_slots = choose_num_slots(config, model, dtype, device, max_context_len)
+    pool = KVPool(model.num_layers, num_slots, config.page_size, model.num_kv_heads, model.head_dim, dtype, device)
+    info = EngineInfo(
+        model=config.model,
+        dtype=str(dtype).removeprefix("torch."),
+        device=str(device),
+        limits=Limits(model.vocab_size, max_context_len, num_slots, config.page_size),
+        kv_bytes=num_slots * slot_bytes(model.num_layers, model.num_kv_heads, model.head_dim, dtype),
+        num_threads=num_threads,
+        settings=dataclasses.asdict(config),
+    )
+    eos_ids = tokenizer.eos_ids | frozenset(model.eos_ids)
+    return assemble(config, info, ModelRunner(decoder, TorchBackend(pool), pool), tokenizer, eos_ids)
+
+
+def check_settings(config: EngineConfig) -> None:
+    """Raises ConfigError for the first number that makes no sense, before anything is loaded."""
+    for name in ("page_size", "max_running", "max_batch_tokens", "max_passed_over"):
+        _at_least(name, getattr(config, name), 1)
+    _at_least("decode_reserve", config.decode_reserve, 0)
+    for name in ("num_threads", "max_context_len", "num_slots"):
+        if getattr(config, name) is not None:
+            _at_least(name, getattr(config, name), 1)
+    if config.num_slots is not None and config.num_slots < config.page_size:
+        raise ConfigError(
+            f"--num-slots is {config.num_slots}, less than one page of {config.page_size}: raise it or lower --page-size"
+        )
+
+
+def choose_device(name: str) -> torch.device:
+    """`auto` is CUDA when there is one. Raises ConfigError for a device that is not there."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ConfigError(f"--device is {name!r}: {str(error).splitlines()[0]}; try --device cpu") from error
+    return device
+
+
+def choose_num_slots(
+    config: EngineConfig, model: ModelConfig, dtype: torch.dtype, device: torch.device, max_context_len: int
+) -> int:
+    """Tokens that the pool holds: as asked, or as many as the memory gives, at most what `max_running` full contexts need."""
+    page_size = config.page_size
+    per_slot = slot_bytes(model.num_layers, model.num_kv_heads, model.head_dim, dtype)
+    free_bytes = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available
+    if config.num_slots is not None:
+        num_slots = config.num_slots
+    elif config.kv_cache_memory is not None:
+        num_slots = parse_bytes("--kv-cache-memory", config.kv_cache_memory) // per_slot
+    else:
+        num_slots = min(free_bytes // 2 // per_slot, config.max_running * max_context_len)
+    num_slots = num_slots // page_size * page_size
+    if num_slots < page_size:
+        raise ConfigError(
+            f"the KV pool would hold {num_slots} tokens: one needs {per_slot} bytes, a page {per_slot * page_size}; "
+            "raise --kv-cache-memory or --num-slots"
+        )
+    if num_slots * per_slot > free_bytes:
+        raise ConfigError(
+            f"a KV pool of {num_slots} slots needs {num_slots * per_slot >> 20} MiB and {free_bytes >> 20} MiB are free: "
+            "lower --num-slots or --kv-cache-memory"
+        )
+    return num_slots
+
+
+def parse_bytes(name: str, text: str) -> int:
+    """'2GiB', '500 MB' or '1000000' in bytes. Raises ConfigError naming the flag."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
+    unit = UNITS.get(match[2].upper()) if match else None
+    if match is None or unit is None:
+        raise ConfigError(f"{name} is {text!r}: write a number and a unit, such as 2GiB or 500MB")
+    return int(float(match[1]) * unit)
+
+
+def _at_least(name: str, value: int, least: int) -> None:
+    if value < least:
+        raise ConfigError(f"--{name.replace('_', '-')} is {value}: must be at least {least}")

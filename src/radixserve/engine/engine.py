@@ -1,0 +1,228 @@
+"""The engine: messages in, steps, messages out.
+
+`receive` only queues. The queue is applied at the start of the next `step`, in order, and nothing else decides what a step does: no
+clock, no set order, no free memory. Two engines that are fed the same messages before the same steps do the same.
+"""
+
+import dataclasses
+
+import numpy as np
+
+from radixserve.batch import ForwardBatch
+from radixserve.cache.prefix_cache import PrefixCache
+from radixserve.engine.answer import Answer, End
+from radixserve.engine.runner import Runner, StepResult
+from radixserve.errors import InvalidRequestError, ModelError
+from radixserve.messages import (
+    AbortRequest,
+    CommandResult,
+    EngineInfo,
+    EngineInput,
+    EngineOutput,
+    EngineStats,
+    FinishReason,
+    FlushRequest,
+    GenerateRequest,
+    Output,
+    RequestFailed,
+    TokenLogprob,
+    UpdateWeightsRequest,
+)
+from radixserve.req import ExtraKey, Req
+from radixserve.scheduler.scheduler import Scheduler
+from radixserve.text.tokenizer import Tokenizer
+
+
+class Engine:
+    """One model, one cache, one scheduler. Not thread-safe: one loop owns it."""
+
+    def __init__(
+        self,
+        info: EngineInfo,
+        scheduler: Scheduler,
+        runner: Runner,
+        tokenizer: Tokenizer | None = None,
+        eos_ids: frozenset[int] = frozenset(),
+    ) -> None:
+        self.info = info
+        self.scheduler = scheduler
+        self.tokenizer = tokenizer
+        self._runner = runner
+        self._eos_ids = eos_ids
+        self._inbox: list[EngineInput] = []
+        self._reqs: dict[str, Req] = {}
+        self._answers: dict[str, Answer] = {}
+        self._num_arrivals = 0
+        self._totals = EngineTotals()
+
+    @property
+    def cache(self) -> PrefixCache:
+        return self.scheduler.cache
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a step would do anything."""
+        return bool(self._inbox) or self.scheduler.has_work
+
+    def receive(self, message: EngineInput) -> None:
+        """Queues a message for the start of the next step."""
+        self._inbox.append(message)
+
+    def step(self) -> list[EngineOutput]:
+        """Applies what was received, computes one batch, and tells what came of it."""
+        outputs = self._apply_inbox()
+        batch = self.scheduler.plan()
+        if batch is not None:
+            result = self._runner.launch(batch).result()
+            self.scheduler.commit(batch)
+            outputs += self._deliver(batch, result)
+        return outputs
+
+    def stats(self) -> EngineStats:
+        """Gauges and totals as of now."""
+        cache, totals = self.cache, self._totals
+        return EngineStats(
+            num_waiting=len(self.scheduler.waiting),
+            num_running=len(self.scheduler.running),
+            num_slots=cache.num_slots,
+            free_slots=cache.free_size,
+            evictable_slots=cache.evictable_size,
+            protected_slots=cache.protected_size,
+            request_slots=cache.request_size,
+            num_nodes=cache.num_nodes,
+            evicted_tokens=cache.num_evicted,
+            num_preemptions=self.scheduler.num_preemptions,
+            **{field.name: getattr(totals, field.name) for field in dataclasses.fields(totals)},
+        )
+
+    # Messages in
+
+    def _apply_inbox(self) -> list[EngineOutput]:
+        inbox, self._inbox = self._inbox, []
+        outputs: list[EngineOutput] = []
+        for message in inbox:
+            match message:
+                case GenerateRequest():
+                    outputs += self._arrive(message)
+                case AbortRequest():
+                    outputs += self._abort(message.rid)
+                case FlushRequest():
+                    outputs.append(self._flush(message))
+                case UpdateWeightsRequest():
+                    outputs.append(self._update_weights(message))
+        return outputs
+
+    def _arrive(self, message: GenerateRequest) -> list[EngineOutput]:
+        prompt = np.frombuffer(message.prompt_ids, dtype=np.int32)
+        try:
+            if message.rid in self._reqs:
+                raise InvalidRequestError(f"request id {message.rid!r} is already in use: wait for its end or send another id")
+            if message.adapter is not None:
+                raise InvalidRequestError(f"adapter {message.adapter!r} is not loaded: this engine has none", param="adapter")
+            max_tokens = self.info.limits.check(prompt, message.params)
+        except InvalidRequestError as error:
+            return [RequestFailed(message.rid, "invalid_request", error.message, error.param, error.code)]
+        params = message.params
+        req = Req(
+            rid=message.rid,
+            arrival=self._num_arrivals,
+            prompt=message.prompt_ids,
+            prompt_len=len(prompt),
+            params=params,
+            max_tokens=max_tokens,
+            stop_ids=frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else self._eos_ids),
+            extra_key=ExtraKey(message.adapter, message.cache_salt),
+            priority=message.priority,
+        )
+        self._num_arrivals += 1
+        self._reqs[req.rid] = req
+        self._answers[req.rid] = Answer(req, self.tokenizer)
+        self.scheduler.add(req)
+        return []
+
+    def _abort(self, rid: str) -> list[EngineOutput]:
+        req = self._reqs.get(rid)
+        if req is None:
+            return []
+        self._end(req, "abort")
+        return [self._output(req, "", (), End("abort"))]
+
+    def _flush(self, message: FlushRequest) -> EngineOutput:
+        if self.scheduler.has_work:
+            return self._busy(message.rid, "flush the cache")
+        return CommandResult(message.rid, f"flushed {self.cache.flush()} tokens")
+
+    def _update_weights(self, message: UpdateWeightsRequest) -> EngineOutput:
+        """KV belongs to the weights that computed it, so new weights start with an empty tree."""
+        if self.scheduler.has_work:
+            return self._busy(message.rid, "update the weights")
+        try:
+            self._runner.update_weights(message.model)
+        except ModelError as error:
+            return RequestFailed(message.rid, "invalid_request", str(error), "model")
+        return CommandResult(message.rid, f"loaded {message.model}, flushed {self.cache.flush()} tokens")
+
+    def _busy(self, rid: str, wish: str) -> RequestFailed:
+        scheduler = self.scheduler
+        counts = f"{len(scheduler.running)} requests run and {len(scheduler.waiting)} wait"
+        return RequestFailed(rid, "busy", f"can't {wish} now: {counts}; try again when they have ended")
+
+    # Tokens out
+
+    def _deliver(self, batch: ForwardBatch, result: StepResult) -> list[EngineOutput]:
+        """Gives every sampled token to its request, and ends the requests that have their last."""
+        self._totals.num_steps += 1
+        self._totals.computed_tokens += len(batch.input_ids)
+        outputs: list[EngineOutput] = []
+        for req, token_id, logprob in zip(batch.sampled, result.token_ids, result.logprobs, strict=True):
+            if token_id < 0:
+                self._end(req, "error")
+                message = f"the model's logits at position {req.seq_len} are not numbers: nothing can be sampled from them"
+                outputs.append(RequestFailed(req.rid, "internal", message))
+                continue
+            req.output_ids.append(token_id)
+            self._totals.generated_tokens += 1
+            text, end = self._answers[req.rid].push(token_id)
+            if end is not None:
+                self._end(req, end.reason)
+            outputs.append(self._output(req, text, (token_id,), end, logprob))
+        return outputs
+
+    def _output(
+        self, req: Req, text: str, token_ids: tuple[int, ...], end: End | None, logprob: TokenLogprob | None = None
+    ) -> Output:
+        return Output(
+            rid=req.rid,
+            text=text,
+            token_ids=token_ids,
+            prompt_tokens=req.prompt_len,
+            cached_tokens=req.cached_len or 0,
+            completion_tokens=len(req.output_ids),
+            finish_reason=end.reason if end is not None else None,
+            stop_reason=end.stop_reason if end is not None else None,
+            logprobs=(logprob,) if logprob is not None else (),
+        )
+
+    def _end(self, req: Req, reason: FinishReason) -> None:
+        self.scheduler.finish(req, reason)
+        del self._reqs[req.rid], self._answers[req.rid]
+        self._totals.count(req, reason)
+
+
+@dataclasses.dataclass
+class EngineTotals:
+    """Running totals, named as in EngineStats. A request counts when it ends, once, whatever happened to it on the way."""
+
+    num_steps: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    computed_tokens: int = 0
+    generated_tokens: int = 0
+    finished: dict[str, int] = dataclasses.field(default_factory=dict)
+
+    def count(self, req: Req, reason: FinishReason) -> None:
+        """Adds a request that ended. One that was never admitted has no say in the hit rate."""
+        if req.cached_len is not None:
+            self.prompt_tokens += req.prompt_len
+            self.cached_tokens += req.cached_len
+        self.finished[reason] = self.finished.get(reason, 0) + 1

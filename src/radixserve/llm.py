@@ -1,0 +1,242 @@
+"""The offline API: the same engine, in this process, without a server.
+
+from radixserve import LLM, SamplingParams
+llm = LLM("smollm2-135m")
+print(llm.generate("The capital of France is", SamplingParams(max_tokens=8, temperature=0)).text)
+"""
+
+import itertools
+import os
+import secrets
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypedDict, Unpack, cast, overload
+
+import msgspec
+import numpy as np
+from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from radixserve.config import EngineConfig
+from radixserve.engine.build import build_engine
+from radixserve.engine.engine import Engine
+from radixserve.errors import InvalidRequestError, RadixServeError
+from radixserve.messages import AbortRequest, FinishReason, FlushRequest, GenerateRequest, Output, RequestFailed, TokenLogprob
+from radixserve.req import token_bytes
+from radixserve.sampling_params import SamplingParams
+from radixserve.text.tokenizer import Tokenizer
+
+Prompt = str | Sequence[int] | np.ndarray
+Messages = list[dict[str, Any]]
+
+
+class Options(TypedDict, total=False):
+    """Of `generate` and `chat`: a progress bar (for lists; on by default), the namespace, the priority (higher is sooner)."""
+
+    progress: bool
+    cache_salt: str | None
+    priority: int
+
+
+@dataclass
+class Choice:
+    """One answer. `token_ids` holds every generated token, the one that stopped it included."""
+
+    text: str = ""
+    token_ids: list[int] = field(default_factory=list)
+    finish_reason: FinishReason | None = None
+    stop_reason: str | int | None = None
+    logprobs: list[TokenLogprob] = field(default_factory=list)
+
+
+@dataclass
+class Generation:
+    """What came of one prompt: `n` choices. `cached_tokens` of its `prompt_tokens` were in the tree when it arrived."""
+
+    prompt_ids: np.ndarray
+    choices: list[Choice]
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+
+    @property
+    def text(self) -> str:
+        """Of the first choice."""
+        return self.choices[0].text
+
+    @property
+    def token_ids(self) -> list[int]:
+        """Of the first choice."""
+        return self.choices[0].token_ids
+
+
+class LLM:
+    """A model, ready to generate. Settings are those of EngineConfig, by name: `LLM("smollm2-135m", num_slots=50_000)`.
+
+    Raises ConfigError when the model or a setting can't be had.
+    """
+
+    def __init__(self, model: str = "smollm2-135m", **settings: Any) -> None:
+        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+        self.engine: Engine = build_engine(EngineConfig(model=model, **settings))
+        self._rids = itertools.count()
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        assert self.engine.tokenizer is not None
+        return self.engine.tokenizer
+
+    @overload
+    def generate(
+        self, prompts: str | np.ndarray, params: SamplingParams | None = None, **options: Unpack[Options]
+    ) -> Generation: ...
+    @overload
+    def generate(
+        self, prompts: Sequence[Prompt], params: SamplingParams | None = None, **options: Unpack[Options]
+    ) -> list[Generation]: ...
+    def generate(
+        self, prompts: str | np.ndarray | Sequence[Prompt], params: SamplingParams | None = None, **options: Unpack[Options]
+    ) -> Generation | list[Generation]:
+        """Answers one prompt (text or an int32 array of token ids), or a list of them in the order given.
+
+        Prompts of a list share whatever prefix they have, with each other and with everything before. Raises InvalidRequestError
+        for the first prompt that can't be served; then none is.
+        """
+        if isinstance(prompts, str | np.ndarray):
+            return self._run([self._token_ids(prompts)], params, {"progress": False, **options})[0]
+        return self._run([self._token_ids(prompt) for prompt in prompts], params, options)
+
+    @overload
+    def chat(self, conversations: Messages, params: SamplingParams | None = None, **options: Unpack[Options]) -> Generation: ...
+    @overload
+    def chat(
+        self, conversations: list[Messages], params: SamplingParams | None = None, **options: Unpack[Options]
+    ) -> list[Generation]: ...
+    def chat(
+        self, conversations: Messages | list[Messages], params: SamplingParams | None = None, **options: Unpack[Options]
+    ) -> Generation | list[Generation]:
+        """Answers one conversation (a list of {"role", "content"}), or a list of them, through the model's chat template."""
+        if not conversations or isinstance(conversations[0], dict):
+            ids = self.tokenizer.encode_chat(cast(Messages, conversations))
+            return self._run([ids], params, {"progress": False, **options})[0]
+        all_ids = [self.tokenizer.encode_chat(messages) for messages in conversations]
+        return self._run(all_ids, params, options)
+
+    def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> Iterator[Output]:
+        """Answers one prompt piece by piece: joined, `Output.text` is the answer. Closing it early aborts the request."""
+        requests = self._requests([self._token_ids(prompt)], params or SamplingParams(), {})
+        if len(requests) != 1:
+            raise InvalidRequestError("stream gives one answer: n must be 1", param="n")
+        yield from self._outputs(requests)
+
+    def branch(self, prompt: Prompt) -> "Branch":
+        """A prefix to generate from, and to fork."""
+        return Branch(self, self._token_ids(prompt))
+
+    def flush(self) -> None:
+        """Empties the cache."""
+        self.engine.receive(FlushRequest(self._next_rid()))
+        for output in self.engine.step():
+            if isinstance(output, RequestFailed):
+                raise RadixServeError(output.message)
+
+    def _token_ids(self, prompt: Prompt) -> np.ndarray:
+        return self.tokenizer.encode(prompt) if isinstance(prompt, str) else np.asarray(prompt, dtype=np.int32)
+
+    def _next_rid(self) -> str:
+        return str(next(self._rids))
+
+    def _requests(self, prompts: list[np.ndarray], params: SamplingParams, options: Options) -> list[GenerateRequest]:
+        """`n` requests a prompt, neighbours in the list, each with a seed of its own."""
+        cache_salt, priority = options.get("cache_salt"), options.get("priority", 0)
+        requests = []
+        for ids in prompts:
+            self.engine.info.limits.check(ids, params)
+            for i in range(params.n):
+                seed = params.seed + i if params.seed is not None else secrets.randbits(63)
+                own = msgspec.structs.replace(params, n=1, seed=seed)
+                requests.append(GenerateRequest(self._next_rid(), token_bytes(ids), own, priority, cache_salt))
+        return requests
+
+    def _outputs(self, requests: list[GenerateRequest]) -> Iterator[Output]:
+        """Runs requests to their end; what is left of them when the caller stops listening is aborted."""
+        open_rids = {request.rid for request in requests}
+        for request in requests:
+            self.engine.receive(request)
+        try:
+            while open_rids:
+                for output in self.engine.step():
+                    if isinstance(output, RequestFailed):
+                        raise RadixServeError(output.message)
+                    if isinstance(output, Output) and output.rid in open_rids:
+                        if output.finish_reason is not None:
+                            open_rids.remove(output.rid)
+                        yield output
+        finally:
+            for rid in open_rids:
+                self.engine.receive(AbortRequest(rid))
+
+    def _run(self, prompts: list[np.ndarray], params: SamplingParams | None, options: Options) -> list[Generation]:
+        params = params or SamplingParams()
+        requests = self._requests(prompts, params, options)
+        generations = [Generation(ids, [Choice() for _ in range(params.n)], len(ids), len(ids)) for ids in prompts]
+        places = {request.rid: divmod(i, params.n) for i, request in enumerate(requests)}
+        columns = (
+            *Progress.get_default_columns()[:2],
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[rate]}"),
+        )
+        with Progress(*columns, disable=not options.get("progress", True), transient=True) as bar:
+            task = bar.add_task("Generating", total=len(requests), rate="")
+            for output in self._outputs(requests):
+                which, choice = places[output.rid]
+                _add(generations[which], choice, output)
+                if output.finish_reason is not None:
+                    bar.update(task, advance=1, rate=f"{output.cached_tokens}/{output.prompt_tokens} cached")
+        return generations
+
+
+class Branch:
+    """A growing sequence of tokens that can be forked; forks share the KV of what they have in common through the tree."""
+
+    def __init__(self, llm: LLM, token_ids: np.ndarray) -> None:
+        self._llm = llm
+        self.token_ids = token_ids
+
+    @property
+    def text(self) -> str:
+        """All of it, prompt and continuations."""
+        return self._llm.tokenizer.decode(self.token_ids)
+
+    def append(self, text: str) -> "Branch":
+        """Adds text of the caller's; returns itself."""
+        self.token_ids = np.concatenate([self.token_ids, self._llm.tokenizer.encode(text, add_special_tokens=False)])
+        return self
+
+    def fork(self, n: int) -> list["Branch"]:
+        """`n` branches that go on from here on their own."""
+        return [Branch(self._llm, self.token_ids) for _ in range(n)]
+
+    def generate(self, params: SamplingParams | None = None) -> Generation:
+        """Continues this branch by the first choice's tokens."""
+        return generate_all([self], params)[0]
+
+
+def generate_all(branches: list[Branch], params: SamplingParams | None = None) -> list[Generation]:
+    """Continues branches of one LLM together, in one batch. Each grows by its first choice's tokens."""
+    if not branches:
+        return []
+    generations = branches[0]._llm.generate([branch.token_ids for branch in branches], params, progress=False)
+    for branch, generation in zip(branches, generations, strict=True):
+        branch.token_ids = np.concatenate([branch.token_ids, np.array(generation.token_ids, dtype=np.int32)])
+    return generations
+
+
+def _add(generation: Generation, which: int, output: Output) -> None:
+    """Adds news of one choice. The fewest cached tokens of all choices is what was there before its siblings."""
+    choice = generation.choices[which]
+    choice.text += output.text
+    choice.token_ids += output.token_ids
+    choice.logprobs += output.logprobs
+    generation.cached_tokens = min(generation.cached_tokens, output.cached_tokens)
+    if output.finish_reason is not None:
+        choice.finish_reason, choice.stop_reason = output.finish_reason, output.stop_reason

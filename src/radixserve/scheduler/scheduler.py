@@ -1,0 +1,270 @@
+"""Which requests run, and what each computes in a step. It only plans: no model, no clock, no text.
+
+A step mixes decodes and chunks of prompts within a token budget. A request that is admitted gets slots for all tokens it knows;
+decoding asks for one more at a time. When the pool can't give it, the request that matters least is preempted: what it computed is
+published, so that it resumes from the cache.
+
+Invariants: a running request has a lease, a row of the slot table, and slots for all its tokens; a waiting one has nothing.
+"""
+
+from collections import defaultdict
+
+import torch
+
+from radixserve.batch import ForwardBatch
+from radixserve.cache.prefix_cache import PrefixCache
+from radixserve.cache.slot_table import SlotTable
+from radixserve.errors import OutOfSlotsError
+from radixserve.messages import FinishReason
+from radixserve.req import ExtraKey, Req
+from radixserve.scheduler.admission import Candidate, Order, rank
+
+MIN_SHARED_TOKENS = 16
+"""A request waits for another's prefix when they share at least this many tokens that were not cached when that one began (or all
+that are left). Fewer cost less to compute twice than a step of waiting does."""
+
+
+class Scheduler:
+    """Queues of one engine, over its cache."""
+
+    def __init__(
+        self,
+        cache: PrefixCache,
+        slot_table: SlotTable,
+        *,
+        order: Order,
+        max_batch_tokens: int,
+        max_passed_over: int,
+        decode_reserve: int,
+    ) -> None:
+        self.cache = cache
+        self.slot_table = slot_table
+        self.running: list[Req] = []
+        self.waiting: dict[str, Candidate] = {}
+        self.num_preemptions = 0
+        self._order = order
+        self._max_batch_tokens = max_batch_tokens
+        self._max_passed_over = max_passed_over
+        self._decode_reserve = decode_reserve
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self.waiting or self.running)
+
+    def add(self, req: Req) -> None:
+        """Puts a request into the queue. It must fit the pool when alone: `Limits.check` has seen to that."""
+        self.waiting[req.rid] = Candidate(req, self.cache)
+
+    def plan(self) -> ForwardBatch | None:
+        """The next step, or None when nothing waits or runs. Admits and preempts; moves no KV."""
+        budget = self._max_batch_tokens
+        self.running.sort(key=_importance)
+        chunks: list[tuple[Req, int]] = []
+        for req in list(self.running):
+            if req.extend_len == 1 and budget > 0 and self._make_room(req):
+                chunks.append((req, 1))
+                budget -= 1
+        for req in self.running:
+            if req.extend_len > 1 and budget > 0:
+                chunks.append((req, min(req.extend_len, budget)))
+                budget -= chunks[-1][1]
+        for req in self._admit(budget):
+            chunks.append((req, min(req.extend_len, budget)))
+            budget -= chunks[-1][1]
+        return self._batch(chunks) if chunks else None
+
+    def commit(self, batch: ForwardBatch) -> None:
+        """The step has been computed: its tokens count as computed, and finished chunks of prompts are published."""
+        for req, extend_len in zip(batch.reqs, batch.extend_lens, strict=True):
+            assert req.lease is not None
+            if req.lease.copy is not None:
+                self.cache.finish_copy(req.lease)
+            req.computed_len += extend_len
+            if extend_len > 1 or req.computed_len <= req.prompt_len:
+                self._publish(req)
+
+    def finish(self, req: Req, reason: FinishReason) -> None:
+        """Ends a running or waiting request: publishes what it computed and gives back everything it held."""
+        req.finish_reason = reason
+        if self.waiting.pop(req.rid, None) is None:
+            self._leave(req)
+
+    # Admission
+
+    def _admit(self, budget: int) -> list[Req]:
+        """Takes requests from the queue while there are tokens to compute, rows and slots for them."""
+        if not self.waiting or budget <= 0 or not self.slot_table.num_free_rows:
+            return []
+        for candidate in self.waiting.values():
+            candidate.refresh(self.cache)
+        in_flight = _InFlight(self.running, self.cache.page_size)
+        reserved = sum(self._still_to_generate(req) for req in self.running)
+        admitted: list[Req] = []
+        for candidate in rank(list(self.waiting.values()), self._order, self._max_passed_over):
+            if budget <= 0 or not self.slot_table.num_free_rows:
+                break
+            req = candidate.req
+            candidate.refresh(self.cache)
+            candidate.deferred = in_flight.covers(candidate) and req.passed_over < self._max_passed_over
+            if candidate.deferred:
+                continue
+            reserved += self._still_to_generate(req)
+            if not self._start(candidate, reserved):
+                break
+            in_flight.add(req)
+            admitted.append(req)
+            budget -= req.extend_len
+        self._count_passed_over(admitted)
+        return admitted
+
+    def _start(self, candidate: Candidate, reserved: int) -> bool:
+        """Moves one request from waiting to running, if the pool has room for it and `reserved` slots more."""
+        req, cache = candidate.req, self.cache
+        if not self._has_room(candidate, reserved):
+            return False
+        req.lease = cache.acquire(candidate.key, req.extra_key, priority=req.priority)
+        cache.extend(req.lease, req.seq_len)
+        req.computed_len = req.lease.cached_len
+        if req.cached_len is None:
+            req.cached_len = req.computed_len
+        req.row = self.slot_table.take_row()
+        self.slot_table.write(req.row, 0, req.lease.slots)
+        del self.waiting[req.rid]
+        self.running.append(req)
+        return True
+
+    def _has_room(self, candidate: Candidate, reserved: int) -> bool:
+        if not self.running:
+            return True  # alone it fits, whatever it has to evict
+        page_size = self.cache.page_size
+        match = self.cache.match(candidate.key, candidate.req.extra_key)  # again: locks may have changed, if not the tree
+        needed = -(-candidate.req.seq_len // page_size) * page_size - match.path_len
+        copied_from = page_size if match.cached_len > match.path_len else 0
+        available = self.cache.free_size + self.cache.evictable_size - match.evictable_len - copied_from
+        return needed + reserved <= available
+
+    def _still_to_generate(self, req: Req) -> int:
+        """Slots to keep for the rest of its answer; the last token needs none."""
+        return min(req.max_tokens - len(req.output_ids) - 1, self._decode_reserve)
+
+    def _count_passed_over(self, admitted: list[Req]) -> None:
+        """A request that waits for a prefix which is being computed is served by that, not passed over."""
+        if not admitted:
+            return
+        latest = max(req.arrival for req in admitted)
+        for candidate in self.waiting.values():
+            if candidate.req.arrival < latest and not candidate.deferred:
+                candidate.req.passed_over += 1
+
+    # Running requests
+
+    def _make_room(self, req: Req) -> bool:
+        """Gives a decoding request the slot of its next token, preempting others for it; False when it was preempted itself."""
+        while req.lease is not None:
+            held = len(req.lease.slots)
+            if req.seq_len <= held:
+                return True
+            try:
+                self.cache.extend(req.lease, req.seq_len)
+            except OutOfSlotsError:
+                self._preempt(self.running[-1])
+            else:
+                self.slot_table.write(req.row, held, req.lease.slots[held:])
+                return True
+        return False
+
+    def _preempt(self, req: Req) -> None:
+        """Sends a running request back to the queue. Its arrival number keeps its place there."""
+        self._leave(req)
+        req.computed_len = 0
+        req.num_preemptions += 1
+        self.num_preemptions += 1
+        self.add(req)
+
+    def _leave(self, req: Req) -> None:
+        assert req.lease is not None
+        self._publish(req)
+        self.cache.release(req.lease)
+        req.lease = None
+        self.slot_table.give_back(req.row)
+        req.row = -1
+        self.running.remove(req)
+
+    def _publish(self, req: Req) -> None:
+        assert req.lease is not None
+        moved = self.cache.publish(req.lease, req.tokens(req.computed_len), req.computed_len)
+        if moved is not None:
+            start, end = moved
+            self.slot_table.write(req.row, start, req.lease.slots[start:end])
+
+    # The batch
+
+    def _batch(self, chunks: list[tuple[Req, int]]) -> ForwardBatch:
+        """Lays out a step; see ForwardBatch."""
+        num_tokens = sum(extend_len for _, extend_len in chunks)
+        input_ids, positions, out_slots = (torch.empty(num_tokens, dtype=torch.int64) for _ in range(3))
+        ids, places, slots = input_ids.numpy(), positions.numpy(), out_slots.numpy()
+        logits_rows, sampled, copies = [], [], []
+        at = 0
+        for req, extend_len in chunks:
+            assert req.lease is not None
+            start, end = req.computed_len, req.computed_len + extend_len
+            ids[at : at + extend_len] = req.token_ids(start, end)
+            places[at : at + extend_len] = range(start, end)
+            slots[at : at + extend_len] = req.lease.slots[start:end]
+            at += extend_len
+            if end == req.seq_len:
+                logits_rows.append(at - 1)
+                sampled.append(req)
+            if req.lease.copy is not None:
+                source, target = req.lease.copy
+                copies.append((torch.from_numpy(source).long(), torch.from_numpy(target).long()))
+        return ForwardBatch(
+            reqs=[req for req, _ in chunks],
+            extend_lens=[extend_len for _, extend_len in chunks],
+            seq_lens=[req.computed_len + extend_len for req, extend_len in chunks],
+            rows=[req.row for req, _ in chunks],
+            input_ids=input_ids,
+            positions=positions,
+            out_slots=out_slots,
+            logits_rows=torch.tensor(logits_rows, dtype=torch.int64),
+            sampled=sampled,
+            slot_table=self.slot_table.table,
+            copies=copies,
+        )
+
+
+class _InFlight:
+    """The prefixes that running requests are computing, found by what comes next: where, and their first page."""
+
+    def __init__(self, running: list[Req], page_size: int) -> None:
+        self._page_bytes = page_size * 4
+        self._found: dict[tuple[ExtraKey, int, bytes], list[tuple[bytes, int]]] = defaultdict(list)
+        for req in running:
+            self.add(req)
+
+    def add(self, req: Req) -> None:
+        """Counts a request in, unless it has no more than one token to compute."""
+        if req.extend_len > 1:
+            assert req.lease is not None
+            start, key = req.lease.tree_len, req.tokens(req.seq_len - 1)
+            self._found[req.extra_key, start, key[start * 4 :][: self._page_bytes]].append((key, req.lease.cached_len))
+
+    def covers(self, candidate: Candidate) -> bool:
+        """Whether a running request computes what the candidate would compute first.
+
+        They must share MIN_SHARED_TOKENS from where the running one began, or all that the candidate has left.
+        """
+        start, key = candidate.match.path_len, candidate.key
+        next_page = key[start * 4 :][: self._page_bytes]
+        if not next_page:
+            return False
+        return any(
+            other.startswith(key[: max((began + MIN_SHARED_TOKENS) * 4, start * 4 + len(next_page))])
+            for other, began in self._found.get((candidate.req.extra_key, start, next_page), ())
+        )
+
+
+def _importance(req: Req) -> tuple[int, int]:
+    """Sorts running requests: the last is preempted first."""
+    return -req.priority, req.arrival

@@ -1,0 +1,76 @@
+"""A stand-in for a model whose KV is checkable: what a slot holds is a hash of the whole prefix that ends there.
+
+Every slot that a step would read is compared with the hash of the request's own tokens. A slot that was given to two owners,
+published before it was computed, evicted while in use or wired into the wrong row is found at once, and the answer it would have
+changed is known: `solo` computes what a request alone, without any cache, is answered.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from radixserve.batch import ForwardBatch
+from radixserve.config import EngineConfig
+from radixserve.engine.assemble import assemble
+from radixserve.engine.counting_runner import CountedStep
+from radixserve.engine.engine import Engine
+from radixserve.limits import Limits
+from radixserve.messages import EngineInfo
+
+VOCAB = 50
+
+
+def prefix_hashes(token_ids: list[int]) -> list[int]:
+    """Hash of each prefix, the shortest first."""
+    hashes, last = [], 17
+    for token_id in token_ids:
+        last = (last * 1_000_003 + token_id * 7919 + 1) % (2**61 - 1)
+        hashes.append(last)
+    return hashes
+
+
+def solo(prompt: list[int], max_tokens: int) -> list[int]:
+    """The answer of a request that runs alone."""
+    tokens = list(prompt)
+    for _ in range(max_tokens):
+        tokens.append(prefix_hashes(tokens)[-1] % VOCAB)
+    return tokens[len(prompt) :]
+
+
+class HashRunner:
+    """Computes hashes in place of KV, and tokens from hashes. `computed` counts tokens."""
+
+    def __init__(self, num_slots: int, page_size: int) -> None:
+        self.held = np.zeros(num_slots + page_size, dtype=np.int64)
+        self.computed = 0
+
+    def launch(self, batch: ForwardBatch) -> CountedStep:
+        for source, target in batch.copies:
+            self.held[target.numpy()] = self.held[source.numpy()]
+        table, out_slots, at = batch.slot_table.numpy(), batch.out_slots.numpy(), 0
+        for req, row, seq_len, extend_len in zip(batch.reqs, batch.rows, batch.seq_lens, batch.extend_lens, strict=True):
+            start = seq_len - extend_len
+            token_ids = req.token_ids(0, seq_len).tolist()
+            assert batch.input_ids[at : at + extend_len].tolist() == token_ids[start:]
+            assert batch.positions[at : at + extend_len].tolist() == list(range(start, seq_len))
+            hashes = prefix_hashes(token_ids)
+            assert out_slots[at : at + extend_len].tolist() == table[row, start:seq_len].tolist()
+            self.held[out_slots[at : at + extend_len]] = hashes[start:]
+            at += extend_len
+        for req, row, seq_len in zip(batch.reqs, batch.rows, batch.seq_lens, strict=True):
+            expected = prefix_hashes(req.token_ids(0, seq_len).tolist())
+            assert self.held[table[row, :seq_len]].tolist() == expected, f"{req.rid} reads a slot that holds another prefix"
+        self.computed += at
+        last = self.held[out_slots[batch.logits_rows.numpy()]]
+        return CountedStep((last % VOCAB).tolist(), [None] * len(last))
+
+    def update_weights(self, model: str) -> None:
+        raise AssertionError("not used")
+
+
+def hash_engine(num_slots: int, page_size: int = 1, *, max_context_len: int = 512, **settings: Any) -> Engine:
+    """An engine over a HashRunner. `settings` are those of EngineConfig; a small budget and few rows by default."""
+    config = EngineConfig(**{"max_batch_tokens": 16, "max_running": 8, "decode_reserve": 4, **settings})
+    limits = Limits(VOCAB, max_context_len, num_slots, page_size)
+    info = EngineInfo(model="hash", dtype="none", device="cpu", limits=limits, kv_bytes=0, num_threads=1)
+    return assemble(config, info, HashRunner(num_slots, page_size))

@@ -1,0 +1,73 @@
+"""Requests sent to an engine in process, and the books balanced after every step."""
+
+from dataclasses import dataclass, field
+
+from radixserve.engine.engine import Engine
+from radixserve.messages import CommandResult, GenerateRequest, Output, RequestFailed
+from radixserve.req import token_bytes
+from radixserve.sampling_params import SamplingParams
+
+
+@dataclass
+class Traffic:
+    """Feeds an engine and keeps what it answers."""
+
+    engine: Engine
+    answers: dict[str, list[int]] = field(default_factory=dict)
+    cached: dict[str, int] = field(default_factory=dict)
+    ended: dict[str, str] = field(default_factory=dict)
+    asked: dict[str, tuple[list[int], int]] = field(default_factory=dict)
+
+    def send(
+        self,
+        prompt: list[int],
+        max_tokens: int,
+        *,
+        salt: str | None = None,
+        priority: int = 0,
+        temperature: float = 0.0,
+        seed: int | None = None,
+    ) -> str:
+        rid = str(len(self.asked))
+        self.asked[rid] = (prompt, max_tokens)
+        params = SamplingParams(max_tokens=max_tokens, temperature=temperature, seed=seed, ignore_eos=True)
+        self.engine.receive(GenerateRequest(rid, token_bytes(prompt), params, priority, salt))
+        return rid
+
+    def step(self) -> None:
+        for output in self.engine.step():
+            if isinstance(output, Output):
+                self.answers.setdefault(output.rid, []).extend(output.token_ids)
+                self.cached.setdefault(output.rid, output.cached_tokens)
+                assert self.cached[output.rid] == output.cached_tokens
+                if output.finish_reason is not None:
+                    assert output.rid not in self.ended
+                    self.ended[output.rid] = output.finish_reason
+            else:
+                assert isinstance(output, CommandResult | RequestFailed)
+                if isinstance(output, RequestFailed):
+                    self.ended[output.rid] = output.kind
+        check_balance(self.engine)
+
+    def run(self, limit: int = 20_000) -> None:
+        for _ in range(limit):
+            if not self.engine.has_work:
+                return
+            self.step()
+        raise AssertionError("requests never end")
+
+
+def check_balance(engine: Engine) -> None:
+    """Every slot has one owner, and the tree's own invariants hold."""
+    cache = engine.cache
+    cache.check()
+    owners: list[int] = []
+    for req in engine.scheduler.running:
+        assert req.lease is not None
+        assert len(req.lease.slots) >= req.seq_len - 1
+        owners += req.lease.slots[req.lease.tree_len :].tolist()
+    assert len(owners) == len(set(owners)) == cache.request_size
+    for _, node in cache.walk():
+        owners += node.value.tolist()
+    assert len(owners) == len(set(owners))
+    assert cache.free_size + cache.evictable_size + cache.protected_size + cache.request_size == cache.num_slots

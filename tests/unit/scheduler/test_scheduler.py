@@ -1,0 +1,173 @@
+"""What runs, what waits, and for how long."""
+
+import pytest
+
+from radixserve.messages import AbortRequest, FlushRequest, GenerateRequest, RequestFailed
+from radixserve.req import token_bytes
+from radixserve.sampling_params import SamplingParams
+from tests.hash_runner import hash_engine, solo
+from tests.traffic import Traffic
+
+
+def test_a_step_mixes_decodes_and_chunks_within_the_budget() -> None:
+    engine = hash_engine(1000, max_batch_tokens=10)
+    traffic = Traffic(engine)
+    traffic.send([1, 2, 3], 50)
+    traffic.step()
+    traffic.send([4] * 30, 2)
+    batches = []
+    launch = engine._runner.launch
+    engine._runner.launch = lambda batch: batches.append(batch.extend_lens) or launch(batch)
+    for _ in range(4):
+        traffic.step()
+    assert batches == [[1, 9], [1, 9], [1, 9], [1, 3]]
+
+
+def test_a_cold_request_is_admitted_within_the_bound_while_hot_ones_keep_coming() -> None:
+    """Case: longest-prefix order starved cold requests."""
+    engine = hash_engine(2000, max_batch_tokens=64, max_running=1, max_passed_over=20)
+    traffic = Traffic(engine)
+    hot = [1] * 40
+    traffic.send([*hot, 2], 1)
+    traffic.run()
+    for i in range(4):
+        traffic.send([*hot, i], 1)
+    cold = traffic.send([3] * 60, 1)
+    for i in range(500):
+        traffic.send([*hot, i % 50, i // 50], 1)
+        traffic.step()
+        if cold in traffic.ended:
+            break
+    assert traffic.ended[cold] == "length"
+    assert 15 <= i <= 25  # it was passed over, and then it was not
+
+
+def test_a_higher_priority_is_admitted_first_and_preempted_last() -> None:
+    engine = hash_engine(60, max_batch_tokens=64, max_running=4, decode_reserve=0)
+    traffic = Traffic(engine)
+    ended: list[str] = []
+    low = [traffic.send([i] * 10, 20) for i in range(3)]
+    high = traffic.send([9] * 10, 20, priority=5)
+    while engine.has_work:
+        traffic.step()
+        ended += [rid for rid in traffic.ended if rid not in ended]
+    assert ended[0] == high
+    assert engine.scheduler.num_preemptions > 0
+    assert all(traffic.answers[rid] == solo([i] * 10, 20) for i, rid in enumerate(low))
+
+
+def test_a_request_that_can_never_fit_is_refused_and_the_next_one_served() -> None:
+    """Case: a prompt above the pool but under the context limit waited for ever and held up the queue."""
+    engine = hash_engine(256, max_context_len=1024)
+    engine.receive(GenerateRequest("big", token_bytes([1] * 400), SamplingParams(max_tokens=1)))
+    engine.receive(GenerateRequest("small", token_bytes([1] * 10), SamplingParams(max_tokens=1)))
+    first, second = engine.step()
+    assert isinstance(first, RequestFailed)
+    assert "400" in first.message
+    assert "256" in first.message
+    assert second.rid == "small"
+
+
+def test_a_lone_request_may_fill_the_pool_to_its_last_slot() -> None:
+    """Case: a lone decode filled the pool and nobody was left to preempt."""
+    engine = hash_engine(128)
+    traffic = Traffic(engine)
+    prompt = [i % 50 for i in range(100)]
+    fits = traffic.send(prompt, 29)
+    refused = traffic.send(prompt, 30)
+    after = traffic.send([1, 2], 5)
+    traffic.run()
+    assert traffic.answers[fits] == solo(prompt, 29)
+    assert traffic.ended[refused] == "invalid_request"
+    assert traffic.answers[after] == solo([1, 2], 5)
+
+
+@pytest.mark.parametrize("page_size", [1, 4, 16])
+def test_the_pool_may_be_full_of_cached_prompts(page_size: int) -> None:
+    """Case: evictable cache counted as used memory, so that prefill stopped."""
+    engine = hash_engine(256, page_size, max_batch_tokens=64)
+    traffic = Traffic(engine)
+    for i in range(20):
+        traffic.send([i] * 40, 3)
+    traffic.run()
+    assert engine.cache.num_evicted > 0
+    for i in range(8):
+        traffic.send([i, *[i + 20] * 39], 3)
+    traffic.run()
+    assert all(traffic.answers[rid] == solo(prompt, n) for rid, (prompt, n) in traffic.asked.items())
+
+
+@pytest.mark.parametrize("page_size", [1, 4])
+def test_a_page_to_copy_from_never_keeps_a_lone_request_waiting(page_size: int) -> None:
+    engine = hash_engine(32, page_size, max_batch_tokens=64)
+    traffic = Traffic(engine)
+    traffic.send(list(range(20)), 1)
+    traffic.run()
+    second = traffic.send([*range(18), 40, *range(9)], 5)
+    traffic.run()
+    assert traffic.answers[second] == solo([*range(18), 40, *range(9)], 5)
+
+
+def test_a_flush_is_refused_while_requests_wait_or_run() -> None:
+    """Case: a flush during a request replaced the root, and releasing walked past it."""
+    engine = hash_engine(200, max_batch_tokens=8)
+    traffic = Traffic(engine)
+    rid = traffic.send([1] * 30, 4)
+    engine.receive(FlushRequest("queued"))
+    traffic.step()
+    engine.receive(FlushRequest("between chunks"))
+    engine.receive(FlushRequest("twice"))
+    traffic.run()
+    assert [traffic.ended[name] for name in ("queued", "between chunks", "twice")] == ["busy"] * 3
+    assert traffic.answers[rid] == solo([1] * 30, 4)
+    engine.receive(FlushRequest("idle"))
+    traffic.run()
+    assert engine.cache.free_size == 200
+    again = traffic.send([1] * 30, 4)
+    traffic.run()
+    assert traffic.cached[again] == 0
+
+
+def test_an_abort_before_the_first_forward_publishes_nothing() -> None:
+    """Case: slots that were allocated and never computed became 'cached'."""
+    engine = hash_engine(200)
+    traffic = Traffic(engine)
+    rid = traffic.send([1] * 30, 4)
+    engine.receive(AbortRequest(rid))
+    traffic.run()
+    assert traffic.ended[rid] == "abort"
+    again = traffic.send([1] * 30, 4)
+    traffic.run()
+    assert traffic.cached[again] == 0
+    assert traffic.answers[again] == solo([1] * 30, 4)
+
+
+def test_an_abort_frees_everything_within_one_step() -> None:
+    engine = hash_engine(200, max_batch_tokens=8, max_running=2)
+    traffic = Traffic(engine)
+    rids = [traffic.send([i] * 20, 50) for i in range(5)]
+    for _ in range(6):
+        traffic.step()
+    for rid in rids:
+        engine.receive(AbortRequest(rid))
+    traffic.step()
+    assert not engine.scheduler.has_work
+    assert engine.cache.protected_size == engine.cache.request_size == 0
+
+
+def test_a_pass_over_a_long_queue_matches_only_what_changed() -> None:
+    """Case: every pass matched the whole queue again."""
+    engine = hash_engine(100_000, max_batch_tokens=64, max_running=1, max_context_len=2000)
+    traffic = Traffic(engine)
+    traffic.send([i % 50 for i in range(1000)], 300)
+    traffic.step()
+    for i in range(2000):
+        engine.receive(GenerateRequest(f"w{i}", token_bytes([i % 40 + 2] * 1000), SamplingParams(max_tokens=1)))
+    engine.step()
+    matches = []
+    match = engine.cache.match
+    engine.cache.match = lambda *args: matches.append(args) or match(*args)
+    for _ in range(30):
+        engine.step()
+    assert len(engine.scheduler.waiting) == 2000
+    assert len(matches) <= 2 * 30
