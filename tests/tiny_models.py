@@ -81,6 +81,9 @@ def _weights(config: dict[str, Any], seed: int) -> dict[str, torch.Tensor]:
     def matrix(rows: int, columns: int, gain: float = 1.0) -> torch.Tensor:
         return torch.randn(rows, columns, generator=generator) * (gain / math.sqrt(columns))
 
+    def bias(size: int) -> torch.Tensor:
+        return torch.randn(size, generator=generator)
+
     def norm(size: int) -> torch.Tensor:
         return 1 + 0.2 * torch.randn(size, generator=generator)
 
@@ -93,15 +96,21 @@ def _weights(config: dict[str, Any], seed: int) -> dict[str, torch.Tensor]:
         tensors[prefix + "post_attention_layernorm.weight"] = norm(hidden)
         for name, size in (("q", q_size), ("k", kv_size), ("v", kv_size)):
             tensors[f"{prefix}self_attn.{name}_proj.weight"] = matrix(size, hidden, 1.5)
-            if config["model_type"] == "qwen2":
-                tensors[f"{prefix}self_attn.{name}_proj.bias"] = torch.randn(size, generator=generator)
+            if config["model_type"] == "qwen2" or config.get("attention_bias"):
+                tensors[f"{prefix}self_attn.{name}_proj.bias"] = bias(size)
         if config["model_type"] == "qwen3":
             tensors[prefix + "self_attn.q_norm.weight"] = norm(head_dim)
             tensors[prefix + "self_attn.k_norm.weight"] = norm(head_dim)
         tensors[prefix + "self_attn.o_proj.weight"] = matrix(hidden, q_size, 2.0)
+        if config.get("attention_bias"):
+            tensors[prefix + "self_attn.o_proj.bias"] = bias(hidden)
         tensors[prefix + "mlp.gate_proj.weight"] = matrix(inner, hidden, 1.5)
         tensors[prefix + "mlp.up_proj.weight"] = matrix(inner, hidden, 1.5)
         tensors[prefix + "mlp.down_proj.weight"] = matrix(hidden, inner, 2.0)
+        if config.get("mlp_bias"):
+            tensors |= {
+                f"{prefix}mlp.{name}_proj.bias": bias(size) for name, size in (("gate", inner), ("up", inner), ("down", hidden))
+            }
     return tensors
 
 
