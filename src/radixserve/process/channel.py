@@ -1,0 +1,96 @@
+"""The wire between the HTTP process and the engine process: two one-way zmq sockets over ipc, lists of msgpack structs.
+
+The sockets live in a temporary folder that only this user can enter. Nothing is ever dropped and no send blocks: the queues have
+no limit, and what can pile up in them is bounded by the requests that are open. Order is kept in each direction.
+"""
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import zmq
+import zmq.asyncio
+
+from radixserve.messages import EngineInput, EngineOutput
+
+LINGER_MS = 1000
+"""How long a closing end waits until its last messages are out."""
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_inputs = msgspec.msgpack.Decoder(list[EngineInput]).decode
+_decode_outputs = msgspec.msgpack.Decoder(list[EngineOutput]).decode
+
+
+def make_folder() -> Path:
+    """A new private folder for the sockets of one channel; its maker removes it."""
+    return Path(tempfile.mkdtemp(prefix="radixserve-"))
+
+
+class EngineEnd:
+    """The engine's end; blocking."""
+
+    def __init__(self, folder: Path) -> None:
+        self._context = zmq.Context()
+        self._inputs = _connect(self._context.socket(zmq.PULL), folder / "inputs")
+        self._outputs = _connect(self._context.socket(zmq.PUSH), folder / "outputs")
+
+    def receive(self, *, wait: bool) -> list[EngineInput]:
+        """Everything that has arrived, in order; when `wait`, at least one message."""
+        messages: list[EngineInput] = []
+        if wait:
+            self._inputs.poll()
+        while self._inputs.poll(0):
+            messages.extend(_decode_inputs(self._inputs.recv()))
+        return messages
+
+    def send(self, messages: list[EngineOutput]) -> None:
+        """Queues messages; returns at once."""
+        self._outputs.send(_encode(messages))
+
+    def close(self) -> None:
+        """Waits up to LINGER_MS until what was sent is out."""
+        self._context.destroy(linger=LINGER_MS)
+
+
+class ClientEnd:
+    """The client's end, on an event loop. Made before the engine's, which connects to it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._context = zmq.Context()
+        self._inputs = _bind(self._context.socket(zmq.PUSH), folder / "inputs")
+        self._outputs = _bind(zmq.asyncio.Socket(self._context, zmq.PULL), folder / "outputs")
+
+    def send(self, messages: list[EngineInput]) -> None:
+        """Queues messages, which the engine sees in one step; returns at once."""
+        self._inputs.send(_encode(messages))
+
+    async def receive(self) -> list[EngineOutput]:
+        """The next list that the engine sent."""
+        return _decode_outputs(await self._outputs.recv())
+
+    async def drain(self, timeout_ms: int) -> list[EngineOutput]:
+        """What is still to be read from an engine that has ended; `timeout_ms` is how long to wait for each list."""
+        messages: list[EngineOutput] = []
+        while await self._outputs.poll(timeout_ms):
+            messages.extend(await self.receive())
+        return messages
+
+    def close(self) -> None:
+        """Drops what is not sent yet."""
+        self._context.destroy(linger=0)
+
+
+def _connect(socket: Any, path: Path) -> Any:
+    _unlimit(socket).connect(f"ipc://{path}")
+    return socket
+
+
+def _bind(socket: Any, path: Path) -> Any:
+    _unlimit(socket).bind(f"ipc://{path}")
+    return socket
+
+
+def _unlimit(socket: Any) -> Any:
+    socket.set_hwm(0)
+    return socket

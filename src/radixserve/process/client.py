@@ -1,0 +1,224 @@
+"""The engine process as the HTTP process sees it: start it, stream answers from it, notice its death.
+
+Every open request hears an end: its last Output, a failure, or EngineDeadError within moments of the process's end, for the
+operating system tells us (the process sentinel); no heartbeat is needed, and a long step is never taken for death. A stream that
+is closed or cancelled before its end is aborted in the engine. Ids inside the engine are ours, so users' ids can't collide.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import multiprocessing
+import os
+import random
+import shutil
+import signal
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from multiprocessing import resource_tracker
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+
+import msgspec
+
+from radixserve.config import EngineConfig
+from radixserve.errors import BusyError, ConfigError, EngineDeadError, InvalidRequestError, RadixServeError
+from radixserve.messages import (
+    AbortRequest,
+    CommandResult,
+    EngineInfo,
+    EngineOutput,
+    EngineStats,
+    FlushRequest,
+    GenerateRequest,
+    Output,
+    RequestFailed,
+    UpdateWeightsRequest,
+)
+from radixserve.process import worker
+from radixserve.process.channel import ClientEnd, make_folder
+from radixserve.sampling_params import SEED_LIMIT
+
+DRAIN_MS = 100
+"""How long to wait for the last messages of a process that has ended."""
+
+_News = asyncio.Queue[Output | RequestFailed | CommandResult | EngineDeadError]
+
+
+class EngineClient:
+    """One engine process. Use it on one event loop: `start`, any number of calls at once, `stop`."""
+
+    def __init__(self) -> None:
+        self.stats = EngineStats()
+        """As of the engine's last step."""
+        self.dead = asyncio.Event()
+        """Set once the process has ended, wanted or not."""
+        self.failure: RadixServeError | None = None
+        """Why it is dead, or can't go on."""
+        self._ids = itertools.count()
+        self._news: dict[str, _News] = {}
+        """Who waits for news of which id."""
+
+    async def start(self, config: EngineConfig) -> EngineInfo:
+        """Spawns the process and waits until its engine is ready.
+
+        Raises ConfigError with the engine's one-line reason when it can't start as configured, EngineDeadError when it dies
+        starting.
+        """
+        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # read when torch loads: spinning threads cost 10x on busy cores
+        self._folder = make_folder()
+        self._channel = ClientEnd(self._folder)
+        self._info: asyncio.Future[EngineInfo] = asyncio.get_running_loop().create_future()
+        self._process = _spawn(config, self._folder)
+        self._supervisor = asyncio.create_task(self._supervise())
+        return await self._info
+
+    async def stop(self) -> None:
+        """Ends the process at once, open requests with EngineDeadError, and removes what `start` made."""
+        self._process.kill()
+        await self._supervisor
+        self._process.join()
+        self._channel.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    async def generate(self, requests: Sequence[GenerateRequest]) -> AsyncGenerator[tuple[int, Output], None]:
+        """Streams the answers of all `requests`, each expanded into `params.n` choices: pairs of choice number and its news.
+
+        Choices are numbered through, request by request. All of them reach the engine in one step. Raises InvalidRequestError,
+        BusyError, RadixServeError (the engine could not finish one; the others are aborted) or EngineDeadError. Close it
+        (`contextlib.aclosing`) to abort what has not finished.
+        """
+        choices = [choice for request in requests for choice in self._expand(request)]
+        numbers = {choice.rid: number for number, choice in enumerate(choices)}
+        with self._listen(numbers) as news:
+            self._channel.send(list(choices))
+            try:
+                while not self._news.keys().isdisjoint(numbers):
+                    output = _unless_failed(await news.get())
+                    assert isinstance(output, Output)
+                    if output.finish_reason is not None:
+                        del self._news[output.rid]
+                    yield numbers[output.rid], output
+            finally:
+                if unfinished := [rid for rid in numbers if rid in self._news]:
+                    self._channel.send([AbortRequest(rid) for rid in unfinished])
+
+    async def flush(self) -> str:
+        """Empties the tree and says what was done. Raises BusyError while requests wait or run."""
+        return await self._command(FlushRequest(self._next_id()))
+
+    async def update_weights(self, model: str) -> str:
+        """Loads other weights of the same shape and flushes. Raises BusyError, or InvalidRequestError naming what is wrong."""
+        return await self._command(UpdateWeightsRequest(self._next_id(), model))
+
+    def fail_open(self, reason: str) -> int:
+        """Ends every open request with RadixServeError(reason), as if the engine had; returns how many there were."""
+        for rid, news in self._news.items():
+            news.put_nowait(RequestFailed(rid=rid, kind="internal", message=reason))
+        return len(self._news)
+
+    async def _command(self, message: FlushRequest | UpdateWeightsRequest) -> str:
+        with self._listen([message.rid]) as news:
+            self._channel.send([message])
+            result = _unless_failed(await news.get())
+            assert isinstance(result, CommandResult)
+            return result.message
+
+    @contextlib.contextmanager
+    def _listen(self, rids: Iterable[str]) -> Iterator[_News]:
+        if self.failure is not None:
+            raise EngineDeadError(str(self.failure))
+        news: _News = asyncio.Queue()
+        self._news.update((rid, news) for rid in rids)
+        try:
+            yield news
+        finally:
+            for rid in rids:
+                self._news.pop(rid, None)
+
+    def _next_id(self) -> str:
+        return str(next(self._ids))
+
+    def _expand(self, request: GenerateRequest) -> Iterator[GenerateRequest]:
+        """One request a choice, each with a seed of its own, so that the engine itself draws no random numbers."""
+        seed = request.params.seed if request.params.seed is not None else random.getrandbits(62)
+        for i in range(request.params.n):
+            wrapped = (seed + i + SEED_LIMIT) % (2 * SEED_LIMIT) - SEED_LIMIT
+            params = msgspec.structs.replace(request.params, n=1, seed=wrapped)
+            yield msgspec.structs.replace(request, rid=self._next_id(), params=params)
+
+    async def _supervise(self) -> None:
+        """Hands out what the engine sends until its process ends, then what it had still sent, then the end itself."""
+        loop = asyncio.get_running_loop()
+        ended = asyncio.Event()
+        loop.add_reader(self._process.sentinel, ended.set)
+        reader = asyncio.create_task(self._read())
+        try:
+            await asyncio.wait([asyncio.create_task(ended.wait()), reader], return_when=asyncio.FIRST_COMPLETED)
+            if reader.done():  # a message of ours that can't be decoded: the two can't go on together
+                self.failure = EngineDeadError(f"the channel to the engine failed: {reader.exception()}")
+                self._process.kill()
+                await ended.wait()
+        finally:
+            loop.remove_reader(self._process.sentinel)
+            reader.cancel()
+        for message in await self._channel.drain(DRAIN_MS):
+            self._dispatch(message)
+        self._end()
+
+    async def _read(self) -> None:
+        while True:
+            for message in await self._channel.receive():
+                self._dispatch(message)
+
+    def _dispatch(self, message: EngineOutput) -> None:
+        match message:
+            case EngineStats():
+                self.stats = message
+            case EngineInfo():
+                self._info.set_result(message)
+            case RequestFailed(rid=worker.NO_REQUEST):
+                kind = ConfigError if message.kind == "invalid_request" else EngineDeadError
+                self.failure = kind(message.message)
+            case _ if (news := self._news.get(message.rid)) is not None:
+                news.put_nowait(message)
+
+    def _end(self) -> None:
+        self._process.join()
+        if self.failure is None:
+            self.failure = EngineDeadError(f"the engine process ended {_how(self._process.exitcode)}")
+        self.dead.set()
+        if not self._info.done():
+            self._info.set_exception(self.failure)
+        for news in self._news.values():
+            news.put_nowait(EngineDeadError(str(self.failure)))
+
+
+def _spawn(config: EngineConfig, folder: Path) -> SpawnProcess:
+    """Starts the process with SIGINT and SIGTERM blocked from its first instruction: a terminal sends them to the whole group."""
+    resource_tracker.ensure_running()  # else `start` launches it, which would unblock the signals
+    process = multiprocessing.get_context("spawn").Process(target=worker.main, args=(config, folder), name="engine", daemon=True)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        process.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return process
+
+
+def _unless_failed(message: Output | RequestFailed | CommandResult | EngineDeadError) -> Output | CommandResult:
+    match message:
+        case EngineDeadError():
+            raise message
+        case RequestFailed(kind="invalid_request"):
+            raise InvalidRequestError(message.message, param=message.param, code=message.code)
+        case RequestFailed(kind="busy"):
+            raise BusyError(message.message)
+        case RequestFailed():
+            raise RadixServeError(message.message)
+    return message
+
+
+def _how(exitcode: int | None) -> str:
+    if exitcode is not None and exitcode < 0:
+        return f"by signal {signal.Signals(-exitcode).name}"
+    return f"with exit code {exitcode}"

@@ -1,0 +1,82 @@
+"""Routes for those who run the server: health, models, information, metrics, the cache, the tokenizer."""
+
+import asyncio
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+import radixserve
+from radixserve.errors import InvalidRequestError
+from radixserve.server.body import read_body
+from radixserve.server.prompts import as_token_ids
+from radixserve.server.protocol import DetokenizeBody, TokenizeBody
+from radixserve.server.replies import Model, ModelList, Tokens
+from radixserve.server.service import Service, json_reply, service_of
+
+
+async def health(request: Request) -> Response:
+    """200 while the engine lives, however busy; 503 when it is dead or the server is shutting down."""
+    service = service_of(request)
+    if service.client.dead.is_set():
+        return json_reply({"status": "dead"}, 503)
+    if service.gate.closed:
+        return json_reply({"status": "shutting down"}, 503)
+    return json_reply({"status": "ok"})
+
+
+async def models(request: Request) -> Response:
+    """The served model."""
+    return json_reply(ModelList([_model(service_of(request))]))
+
+
+async def model(request: Request) -> Response:
+    """The served model, asked for by name; 404 for another."""
+    service = service_of(request)
+    service.check_model(request.path_params["name"])
+    return json_reply(_model(service))
+
+
+async def server_info(request: Request) -> Response:
+    """What the engine is, its settings and its latest figures."""
+    service = service_of(request)
+    info = msgspec.to_builtins(service.info)
+    return json_reply({"version": radixserve.__version__, **info, "stats": msgspec.to_builtins(service.client.stats)})
+
+
+async def metrics(request: Request) -> Response:
+    """Metrics in Prometheus' text format."""
+    return Response(service_of(request).metrics.render(), media_type="text/plain; version=1.0.0; charset=utf-8")
+
+
+async def flush_cache(request: Request) -> Response:
+    """Empties the tree; 409 while requests wait or run."""
+    return json_reply({"message": await service_of(request).client.flush()})
+
+
+async def tokenize(request: Request) -> Response:
+    """Token ids of a text, or of a conversation after the chat template."""
+    service = service_of(request)
+    body = await read_body(request, TokenizeBody, service.config.max_body_bytes)
+    if (body.prompt is None) == (body.messages is None):
+        raise InvalidRequestError("send either prompt or messages, not both and not neither", param="prompt")
+    if body.messages is not None:
+        ids = await asyncio.to_thread(
+            service.tokenizer.encode_chat, body.messages, add_generation_prompt=body.add_generation_prompt
+        )
+    else:
+        text = body.prompt or ""
+        ids = await asyncio.to_thread(service.tokenizer.encode, text, add_special_tokens=body.add_special_tokens)
+    return json_reply(Tokens(ids.tolist(), len(ids), service.info.limits.max_context_len))
+
+
+async def detokenize(request: Request) -> Response:
+    """The text of token ids."""
+    service = service_of(request)
+    body = await read_body(request, DetokenizeBody, service.config.max_body_bytes)
+    ids = as_token_ids(body.tokens, service.info.limits.vocab_size, "tokens").tolist()
+    return json_reply({"prompt": service.tokenizer.decode(ids, skip_special_tokens=body.skip_special_tokens)})
+
+
+def _model(service: Service) -> Model:
+    return Model(id=service.model_name, created=service.started, max_model_len=service.info.limits.max_context_len)

@@ -1,0 +1,57 @@
+"""What has come of the choices of one HTTP request so far: their texts, and the count of their tokens."""
+
+from dataclasses import dataclass, field
+
+from radixserve.messages import FinishReason, Output, TokenLogprob
+from radixserve.server.replies import PromptTokensDetails, Usage
+
+
+@dataclass
+class Answer:
+    """One choice, put together from its news."""
+
+    text: str = ""
+    logprobs: list[TokenLogprob] = field(default_factory=list)
+    finish_reason: FinishReason | None = None
+    stop_reason: str | int | None = None
+
+    def add(self, output: Output) -> None:
+        """Appends the next news."""
+        self.text += output.text
+        self.logprobs += output.logprobs
+        self.finish_reason = output.finish_reason
+        self.stop_reason = output.stop_reason
+
+
+class Tally:
+    """Counts the tokens of all choices; choices number `n` a prompt. `prompt_lens`: tokens of each prompt."""
+
+    def __init__(self, prompt_lens: list[int], n: int) -> None:
+        self._prompt_lens = prompt_lens
+        self._n = n
+        self._last: dict[int, tuple[Output, float]] = {}
+
+    def add(self, number: int, output: Output, now: float) -> None:
+        """Takes news of a choice; `now` in seconds of the monotonic clock."""
+        self._last[number] = (output, now)
+
+    def last_time(self, number: int) -> float | None:
+        """When a choice last had news."""
+        last = self._last.get(number)
+        return last[1] if last else None
+
+    def usage(self) -> Usage:
+        """Tokens as of now. A prompt's cached tokens are the least of its choices': what was there before its siblings came."""
+        cached: dict[int, int] = {}
+        completion_tokens = 0
+        for number, (output, _) in self._last.items():
+            prompt = number // self._n
+            cached[prompt] = min(cached.get(prompt, output.cached_tokens), output.cached_tokens)
+            completion_tokens += output.completion_tokens
+        prompt_tokens = sum(self._prompt_lens)
+        details = PromptTokensDetails(cached_tokens=sum(cached.values()))
+        return Usage(prompt_tokens, completion_tokens, prompt_tokens + completion_tokens, details)
+
+    def finish_reasons(self) -> str:
+        """The different finish reasons, in the order of the choices."""
+        return ",".join(dict.fromkeys(str(self._last[number][0].finish_reason) for number in sorted(self._last)))

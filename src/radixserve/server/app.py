@@ -1,0 +1,76 @@
+"""The HTTP server: its routes, and `serve`, which runs it with its engine until someone ends it."""
+
+import contextlib
+import logging
+import socket
+import sys
+
+import uvloop
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.routing import Route
+
+from radixserve.config import EngineConfig, ServerConfig
+from radixserve.errors import ConfigError, EngineDeadError
+from radixserve.models.registry import resolve
+from radixserve.server import admin
+from radixserve.server.auth import ApiKeyMiddleware
+from radixserve.server.chat import chat_completions
+from radixserve.server.completions import completions
+from radixserve.server.errors import EXCEPTION_HANDLERS
+from radixserve.server.gate import GateMiddleware
+from radixserve.server.lifecycle import Lifecycle
+from radixserve.server.request_log import RequestLogMiddleware
+from radixserve.server.service import Service
+from radixserve.text.tokenizer import Tokenizer
+
+
+def serve(engine: EngineConfig, server: ServerConfig) -> int:
+    """Serves until SIGTERM, SIGINT or the engine's death; returns the process's exit code.
+
+    The port is taken before the model loads. A setting that can't be honoured is one line on stderr and exit code 1.
+    """
+    logging.basicConfig(level=server.log_level.upper(), format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    try:
+        with contextlib.closing(bind(server.host, server.port)) as listener:
+            tokenizer = Tokenizer.load(resolve(engine.model))
+            return uvloop.run(Lifecycle(engine, server, tokenizer, listener).run(make_app))
+    except (ConfigError, EngineDeadError) as error:
+        print(f"radixserve: {error}", file=sys.stderr)
+        return 1
+
+
+def make_app(service: Service) -> Starlette:
+    """The ASGI application."""
+    routes = [
+        Route("/v1/completions", completions, methods=["POST"]),
+        Route("/v1/chat/completions", chat_completions, methods=["POST"]),
+        Route("/v1/models", admin.models),
+        Route("/v1/models/{name:path}", admin.model),
+        Route("/health", admin.health),
+        Route("/metrics", admin.metrics),
+        Route("/server_info", admin.server_info),
+        Route("/flush_cache", admin.flush_cache, methods=["POST"]),
+        Route("/tokenize", admin.tokenize, methods=["POST"]),
+        Route("/detokenize", admin.detokenize, methods=["POST"]),
+    ]
+    middleware = [Middleware(RequestLogMiddleware, metrics=service.metrics)]
+    if service.config.api_key:
+        middleware.append(Middleware(ApiKeyMiddleware, api_key=service.config.api_key))
+    middleware.append(Middleware(GateMiddleware, gate=service.gate))
+    app = Starlette(routes=routes, middleware=middleware, exception_handlers=EXCEPTION_HANDLERS)
+    app.router.redirect_slashes = False
+    app.state.service = service
+    return app
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket bound to the address, not listening yet. Raises ConfigError when it can't be had."""
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        listener = socket.socket(family, kind)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except (OSError, OverflowError) as error:
+        raise ConfigError(f"can't listen on {host}:{port}: {error}; choose another --host or --port") from error
+    return listener

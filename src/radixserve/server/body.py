@@ -1,0 +1,86 @@
+"""Reading a request's JSON body into a typed struct, within limits, with errors that name the field and its value."""
+
+import re
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.requests import Request
+
+from radixserve.errors import InvalidRequestError
+from radixserve.server.errors import HttpError
+
+Body = TypeVar("Body", bound=msgspec.Struct)
+
+SHOWN = 60
+"""Characters of a client's input that an error repeats."""
+
+
+async def read_body(request: Request, kind: type[Body], max_bytes: int) -> Body:
+    """The request's body as `kind`.
+
+    Raises HttpError 413 without reading on when the body is larger than `max_bytes`, InvalidRequestError when it is not JSON, is
+    nested too deeply, or has a field of the wrong type.
+    """
+    raw = await _read_bytes(request, max_bytes)
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except msgspec.ValidationError as error:
+        raise _wrong_type(str(error), raw) from None
+    except msgspec.DecodeError as error:
+        raise InvalidRequestError(f"the body is not valid JSON: {error}{_near(str(error), raw)}", code="invalid_json") from None
+    except RecursionError:
+        raise InvalidRequestError("the body is nested too deeply: flatten it", code="invalid_json") from None
+
+
+async def _read_bytes(request: Request, max_bytes: int) -> bytes:
+    declared = request.headers.get("content-length", "0")
+    if declared.isdigit() and int(declared) > max_bytes:
+        raise _too_large(f"{declared} bytes", max_bytes)
+    chunks: list[bytes] = []
+    size = 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > max_bytes:
+            raise _too_large(f"more than {max_bytes} bytes", max_bytes)
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def _too_large(size: str, max_bytes: int) -> HttpError:
+    message = f"the body has {size}: at most {max_bytes} are read; send less, or start the server with a larger --max-body-bytes"
+    return HttpError(413, message, code="body_too_large", close=True)
+
+
+def _wrong_type(message: str, raw: bytes) -> InvalidRequestError:
+    """msgspec says "Expected `int`, got `str` - at `$.n`"; says it as "n is 'three': expected int, got str"."""
+    reason, _, path = message.partition(" - at `$")
+    reason = reason.replace("`", "")
+    reason = reason[0].lower() + reason[1:]
+    keys = re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", path.removesuffix("`"))
+    if not keys:
+        missing = re.search(r"missing required field (\w+)", reason)
+        return InvalidRequestError(f"the body is wrong: {reason}", param=missing[1] if missing else None)
+    field = "".join(name or f"[{index}]" if i == 0 or index else f".{name}" for i, (name, index) in enumerate(keys))
+    return InvalidRequestError(f"{field}{_value(raw, keys)}: {reason}", param=keys[0][0] or field)
+
+
+def _value(raw: bytes, keys: list[tuple[str, str]]) -> str:
+    value: Any = msgspec.json.decode(raw)
+    for name, index in keys:
+        if isinstance(value, dict) and name in value:
+            value = value[name]
+        elif isinstance(value, list) and index.isdigit():
+            value = value[int(index)]
+        else:
+            break  # an entry of a dictionary, which msgspec does not name: show them all
+    shown = msgspec.json.encode(value)[: 4 * SHOWN].decode(errors="ignore")
+    return f" is {shown if len(shown) <= SHOWN else shown[:SHOWN] + '…'}"
+
+
+def _near(message: str, raw: bytes) -> str:
+    """What stands where the JSON breaks: that names the field when a value such as NaN is at fault."""
+    position = re.search(r"byte (\d+)", message)
+    if position is None:
+        return ""
+    end = int(position[1]) + 10
+    return f", near {raw[max(end - SHOWN, 0) : end].decode(errors='replace')!r}"

@@ -1,0 +1,132 @@
+"""/v1/chat/completions: the next turn of a conversation."""
+
+import asyncio
+from dataclasses import dataclass
+
+import numpy as np
+from msgspec import UNSET, UnsetType
+from starlette.requests import Request
+
+from radixserve.errors import InvalidRequestError
+from radixserve.messages import Output, TokenLogprob
+from radixserve.server.answers import Answer
+from radixserve.server.body import read_body
+from radixserve.server.generation import Generation
+from radixserve.server.prompts import make_requests
+from radixserve.server.protocol import ChatBody
+from radixserve.server.replies import (
+    ChatChoice,
+    ChatChunk,
+    ChatChunkChoice,
+    ChatCompletion,
+    ChatDelta,
+    ChatLogprobs,
+    ChatMessage,
+    Usage,
+)
+from radixserve.server.request_log import record_of
+from radixserve.server.service import Service, service_of
+from radixserve.server.token_text import chat_logprobs
+from radixserve.text.tokenizer import Tokenizer
+
+
+async def chat_completions(request: Request) -> Generation:
+    """The endpoint."""
+    service, record = service_of(request), record_of(request)
+    body = await read_body(request, ChatBody, service.config.max_body_bytes)
+    service.check_model(body.model)
+    body.refuse()
+    params = body.sampling_params(max_tokens=_max_tokens(body), logprobs=_logprobs(body))
+    prompt = await _encode(body, service)
+    requests = make_requests([prompt], body, params, service.info.limits)
+    include_usage = bool(body.stream_options and body.stream_options.include_usage)
+    shape = ChatShape(
+        id=f"chatcmpl-{record.id}",
+        created=service.now(),
+        model=service.model_name,
+        tokenizer=service.tokenizer,
+        chunk_usage=None if include_usage else UNSET,
+    )
+    return Generation(service.client, service.metrics, record, shape, requests, params.n, bool(body.stream), include_usage)
+
+
+@dataclass
+class ChatShape:
+    """Words the replies."""
+
+    id: str
+    created: int
+    model: str
+    tokenizer: Tokenizer
+    chunk_usage: UnsetType | None
+
+    def opening(self, number: int) -> ChatChunk:
+        """The role."""
+        return self._chunk(ChatChunkChoice(index=number, delta=ChatDelta(content="", role="assistant")))
+
+    def chunk(self, number: int, output: Output) -> ChatChunk:
+        """Text that a choice grew by."""
+        choice = ChatChunkChoice(
+            index=number,
+            delta=ChatDelta(content=output.text) if output.text else ChatDelta(),
+            logprobs=self._logprobs(list(output.logprobs)),
+            finish_reason=output.finish_reason,
+            stop_reason=output.stop_reason,
+        )
+        return self._chunk(choice)
+
+    def usage_chunk(self, usage: Usage) -> ChatChunk:
+        """The usage."""
+        return ChatChunk(id=self.id, created=self.created, model=self.model, choices=[], usage=usage)
+
+    def whole(self, answers: list[Answer], usage: Usage) -> ChatCompletion:
+        """All choices."""
+        choices = [
+            ChatChoice(
+                index=number,
+                message=ChatMessage(answer.text),
+                logprobs=self._logprobs(answer.logprobs),
+                finish_reason=answer.finish_reason,
+                stop_reason=answer.stop_reason,
+            )
+            for number, answer in enumerate(answers)
+        ]
+        return ChatCompletion(id=self.id, created=self.created, model=self.model, choices=choices, usage=usage)
+
+    def _logprobs(self, logprobs: list[TokenLogprob]) -> ChatLogprobs | None:
+        return chat_logprobs(self.tokenizer, logprobs) if logprobs else None
+
+    def _chunk(self, choice: ChatChunkChoice) -> ChatChunk:
+        return ChatChunk(id=self.id, created=self.created, model=self.model, choices=[choice], usage=self.chunk_usage)
+
+
+def _max_tokens(body: ChatBody) -> int | None:
+    """None: the rest of the context."""
+    old, new = body.max_tokens, body.max_completion_tokens
+    if old is not None and new is not None and old != new:
+        raise InvalidRequestError(
+            f"max_tokens is {old} and max_completion_tokens is {new}: they mean the same, send one", param="max_completion_tokens"
+        )
+    return new if new is not None else old
+
+
+def _logprobs(body: ChatBody) -> int | None:
+    if body.logprobs:
+        return body.top_logprobs or 0
+    if body.top_logprobs:
+        raise InvalidRequestError(f"top_logprobs is {body.top_logprobs}: needs logprobs set to true", param="top_logprobs")
+    return None
+
+
+async def _encode(body: ChatBody, service: Service) -> np.ndarray:
+    """The conversation as int32 token ids; templated and tokenized on a thread, off the event loop."""
+    if not body.messages:
+        raise InvalidRequestError("messages is empty: send at least one message", param="messages")
+    continues = bool(body.continue_final_message)
+    return await asyncio.to_thread(
+        service.tokenizer.encode_chat,
+        body.messages,
+        add_generation_prompt=not continues if body.add_generation_prompt is None else body.add_generation_prompt,
+        continue_final_message=continues,
+        template_kwargs=body.chat_template_kwargs,
+    )

@@ -1,0 +1,88 @@
+"""Errors as clients see them: an HTTP status and OpenAI's error body. No reply repeats more than a little of the input."""
+
+import logging
+from typing import cast
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ExceptionHandler
+
+from radixserve.errors import BusyError, EngineDeadError, InvalidRequestError, RadixServeError
+
+MAX_MESSAGE_LEN = 2000
+
+logger = logging.getLogger(__name__)
+
+
+class ErrorDetail(msgspec.Struct, frozen=True):
+    """What went wrong; `param` is the field at fault, `code` a machine-readable reason."""
+
+    message: str
+    type: str
+    param: str | None = None
+    code: str | None = None
+
+
+class ErrorBody(msgspec.Struct, frozen=True):
+    """The JSON of every error reply, and of the last frame of a stream that failed."""
+
+    error: ErrorDetail
+
+
+class HttpError(RadixServeError):
+    """An error of the HTTP side with a status of its own. `close`: end the connection, whose body was not read."""
+
+    def __init__(self, status: int, message: str, *, code: str | None = None, close: bool = False) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.close = close
+
+
+def status_of(error: Exception) -> int:
+    """The HTTP status that stands for an exception."""
+    match error:
+        case HttpError() | HTTPException():
+            return error.status if isinstance(error, HttpError) else error.status_code
+        case InvalidRequestError():
+            return 400
+        case BusyError():
+            return 409
+        case EngineDeadError():
+            return 503
+    return 500
+
+
+def error_body(error: Exception) -> ErrorBody:
+    """The body that stands for an exception. What is not ours, a bug, is not shown to clients."""
+    status = status_of(error)
+    kind = "invalid_request_error" if status < 500 else "server_error"
+    if isinstance(error, HTTPException):
+        return ErrorBody(ErrorDetail(error.detail, kind))
+    if not isinstance(error, RadixServeError):
+        return ErrorBody(ErrorDetail("internal error: the server's log says more", kind, code="internal_error"))
+    message = str(error)
+    if len(message) > MAX_MESSAGE_LEN:
+        message = message[:MAX_MESSAGE_LEN] + "…"
+    return ErrorBody(ErrorDetail(message, kind, getattr(error, "param", None), getattr(error, "code", None)))
+
+
+def error_reply(error: Exception) -> Response:
+    """The reply that stands for an exception."""
+    headers = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
+    if isinstance(error, HttpError) and error.close:
+        headers["connection"] = "close"
+    body = msgspec.json.encode(error_body(error))
+    return Response(body, status_of(error), headers, media_type="application/json")
+
+
+async def _handle(request: Request, error: Exception) -> Response:
+    return error_reply(error)
+
+
+EXCEPTION_HANDLERS = cast(
+    dict[type[Exception] | int, ExceptionHandler], {RadixServeError: _handle, HTTPException: _handle, Exception: _handle}
+)
+"""For Starlette. It logs what is not ours itself."""

@@ -1,0 +1,69 @@
+"""The gate that work comes through: counts requests inside, and turns new ones away once it is closed for shutdown."""
+
+import asyncio
+import contextlib
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from radixserve.server.errors import HttpError, error_reply
+
+ALWAYS_OPEN = frozenset({"/health", "/metrics", "/server_info"})
+"""Paths for those who watch the shutdown; they don't count as work."""
+
+
+class Gate:
+    """Open until `close`."""
+
+    def __init__(self) -> None:
+        self.closed = False
+        self._inside = 0
+        self._empty = asyncio.Event()
+        self._empty.set()
+
+    @property
+    def num_inside(self) -> int:
+        """Requests at work."""
+        return self._inside
+
+    def close(self) -> None:
+        """From now on new requests get 503."""
+        self.closed = True
+
+    async def wait_empty(self, timeout_s: float) -> bool:
+        """Waits until nobody is inside; False when that takes longer than `timeout_s`."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._empty.wait(), timeout_s)
+        return self._inside == 0
+
+    def enter(self) -> None:
+        """Counts a request in."""
+        self._inside += 1
+        self._empty.clear()
+
+    def leave(self) -> None:
+        """Counts it out."""
+        self._inside -= 1
+        if self._inside == 0:
+            self._empty.set()
+
+
+class GateMiddleware:
+    """Lets requests through a gate."""
+
+    def __init__(self, app: ASGIApp, gate: Gate) -> None:
+        self.app = app
+        self.gate = gate
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["type"] != "http" or scope["path"] in ALWAYS_OPEN:
+            await self.app(scope, receive, send)
+        elif self.gate.closed:
+            error = HttpError(503, "the server is shutting down: send the request to another", code="shutting_down", close=True)
+            await error_reply(error)(scope, receive, send)
+        else:
+            self.gate.enter()
+            try:
+                await self.app(scope, receive, send)
+            finally:
+                self.gate.leave()

@@ -1,0 +1,181 @@
+"""One generation over HTTP: starts it, follows its choices, replies whole or as a stream, ends it when the client leaves.
+
+The first event is awaited before a status goes out, so that a request which the engine refuses gets its 400. A failure after that
+is a last frame with the error, and no `[DONE]`.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, Coroutine
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import msgspec
+from starlette.types import Receive, Scope, Send
+
+from radixserve.errors import RadixServeError
+from radixserve.messages import GenerateRequest, Output
+from radixserve.observe.metrics import Metrics
+from radixserve.process.client import EngineClient
+from radixserve.server.answers import Answer, Tally
+from radixserve.server.errors import error_body
+from radixserve.server.replies import Usage
+from radixserve.server.request_log import RequestRecord
+
+STREAM_HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+]
+DONE = b"data: [DONE]\n\n"
+
+logger = logging.getLogger(__name__)
+
+Events = AsyncGenerator[tuple[int, Output], None]
+
+
+class Shape(Protocol):
+    """How one route words its replies. `number` counts choices through all prompts."""
+
+    def opening(self, number: int) -> msgspec.Struct | None:
+        """The chunk that comes before a choice's first news, if there is one."""
+
+    def chunk(self, number: int, output: Output) -> msgspec.Struct:
+        """News of one choice."""
+
+    def usage_chunk(self, usage: Usage) -> msgspec.Struct:
+        """The last chunk, without choices."""
+
+    def whole(self, answers: list[Answer], usage: Usage) -> msgspec.Struct:
+        """The reply that is not streamed."""
+
+
+@dataclass
+class Generation:
+    """An ASGI response. `requests`: one a prompt, `n` choices each."""
+
+    client: EngineClient
+    metrics: Metrics
+    record: RequestRecord
+    shape: Shape
+    requests: list[GenerateRequest]
+    n: int
+    stream: bool
+    include_usage: bool
+    echo_only: bool = False
+    """max_tokens is 0: nothing is generated."""
+    tally: Tally = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.tally = Tally([len(request.prompt_ids) // 4 for request in self.requests], self.n)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Runs it. Raises what the engine refused before the reply began."""
+        self.record.finish = "abort"
+        try:
+            await _while_connected(receive, self._stream(send) if self.stream else self._reply(send))
+        except RadixServeError:
+            self.record.finish = "error"
+            raise
+        finally:
+            self.record.usage = self.tally.usage()
+
+    async def _reply(self, send: Send) -> None:
+        answers = [Answer() for _ in range(len(self.requests) * self.n)]
+        async with aclosing(self._events()) as events:
+            async for number, output in events:
+                answers[number].add(output)
+        body = msgspec.json.encode(self.shape.whole(answers, self.tally.usage()))
+        self.record.finish = self.tally.finish_reasons()
+        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    async def _stream(self, send: Send) -> None:
+        async with aclosing(self._events()) as events:
+            first = await anext(events)
+            await send({"type": "http.response.start", "status": 200, "headers": STREAM_HEADERS})
+            try:
+                last = await self._send_frames(first, events, send)
+                self.record.finish = self.tally.finish_reasons()
+            except Exception as error:
+                self._note_failure(error)
+                last = _frame(error_body(error))
+            await send({"type": "http.response.body", "body": last})
+
+    async def _send_frames(self, first: tuple[int, Output], events: Events, send: Send) -> bytes:
+        """Sends everything up to the last choice's end; returns what ends the stream."""
+        opened: set[int] = set()
+        event: tuple[int, Output] | None = first
+        while event is not None:
+            number, output = event
+            frames = b""
+            if number not in opened:
+                opened.add(number)
+                if (opening := self.shape.opening(number)) is not None:
+                    frames = _frame(opening)
+            if output.text or output.logprobs or output.finish_reason is not None:
+                frames += _frame(self.shape.chunk(number, output))
+            if frames:
+                await send({"type": "http.response.body", "body": frames, "more_body": True})
+            event = await anext(events, None)
+        return _frame(self.shape.usage_chunk(self.tally.usage())) + DONE if self.include_usage else DONE
+
+    async def _events(self) -> Events:
+        """The engine's events, counted and timed."""
+        async with aclosing(self._echo() if self.echo_only else self.client.generate(self.requests)) as events:
+            async for number, output in events:
+                now = time.monotonic()
+                if self.record.first_token is None:
+                    self.record.first_token = now
+                self._observe(number, output, now)
+                self.tally.add(number, output, now)
+                yield number, output
+
+    async def _echo(self) -> Events:
+        for number in range(len(self.requests) * self.n):
+            prompt_len = len(self.requests[number // self.n].prompt_ids) // 4
+            yield number, Output("", "", (), prompt_len, cached_tokens=0, completion_tokens=0, finish_reason="length")
+
+    def _observe(self, number: int, output: Output, now: float) -> None:
+        metrics, since = self.metrics, self.tally.last_time(number)
+        if since is None:
+            metrics.time_to_first_token.observe(now - self.record.begin)
+            metrics.request_prompt_tokens.observe(output.prompt_tokens)
+        elif output.token_ids:
+            for _ in output.token_ids:
+                metrics.inter_token_latency.observe((now - since) / len(output.token_ids))
+        if output.finish_reason is not None:
+            metrics.request_duration.observe(now - self.record.begin)
+            metrics.request_generated_tokens.observe(output.completion_tokens)
+
+    def _note_failure(self, error: Exception) -> None:
+        self.record.finish = "error"
+        self.record.error = str(error)
+        if not isinstance(error, RadixServeError):
+            logger.exception("a stream failed")
+
+
+def _frame(body: msgspec.Struct) -> bytes:
+    return b"data: " + msgspec.json.encode(body) + b"\n\n"
+
+
+async def _while_connected(receive: Receive, work: Coroutine[Any, Any, None]) -> None:
+    """Runs `work` to its end, or cancels it when the client disconnects."""
+    task = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_disconnected(receive))
+    try:
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            task.result()
+    finally:
+        task.cancel()
+        gone.cancel()
+        await asyncio.gather(task, gone, return_exceptions=True)
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,47 @@
+"""From a validated body to what the engine is asked: token ids within its limits, one GenerateRequest a prompt."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from radixserve.errors import InvalidRequestError
+from radixserve.limits import Limits
+from radixserve.messages import GenerateRequest
+from radixserve.req import token_bytes
+from radixserve.sampling_params import SamplingParams
+from radixserve.server.protocol import GenerationBody
+
+MAX_CHOICES = 1024
+"""Answers that one HTTP request may ask for: prompts times n."""
+
+
+def make_requests(
+    prompts: Sequence[np.ndarray], body: GenerationBody, params: SamplingParams, limits: Limits
+) -> list[GenerateRequest]:
+    """One request a prompt. `prompts`: int32 token ids. Raises InvalidRequestError when one can't be served."""
+    params.validate(limits.vocab_size)
+    if len(prompts) * params.n > MAX_CHOICES:
+        raise InvalidRequestError(
+            f"{len(prompts)} prompts with n {params.n} are {len(prompts) * params.n} answers: at most {MAX_CHOICES} are allowed",
+            param="n",
+        )
+    for prompt in prompts:
+        limits.check(prompt, params)
+    return [
+        GenerateRequest(
+            rid="", prompt_ids=token_bytes(prompt), params=params, priority=body.priority or 0, cache_salt=body.cache_salt
+        )
+        for prompt in prompts
+    ]
+
+
+def as_token_ids(ids: Sequence[int], vocab_size: int, param: str = "prompt") -> np.ndarray:
+    """A client's list of token ids as int32 [n]. Raises InvalidRequestError naming the first that is no token."""
+    array = np.asarray(ids, dtype=np.int64)
+    wrong = (array < 0) | (array >= vocab_size)
+    if wrong.any():
+        at = int(wrong.argmax())
+        raise InvalidRequestError(
+            f"{param} holds token id {array[at]} at position {at}: ids must be between 0 and {vocab_size - 1}", param=param
+        )
+    return array.astype(np.int32)

@@ -1,0 +1,163 @@
+"""Request bodies of the API: the OpenAI fields, and ours. Unknown fields are tolerated.
+
+A field that would change the answer and that this server can't honour is listed here too, so that it is refused by name (`refuse`)
+instead of being ignored. None always means "not given".
+"""
+
+from typing import Annotated, Any
+
+import msgspec
+
+from radixserve.errors import InvalidRequestError
+from radixserve.sampling_params import SamplingParams
+
+Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+"""What fits the wire; the engine's limits are narrower."""
+
+
+class StreamOptions(msgspec.Struct, frozen=True):
+    """`include_usage`: send a last chunk with the usage and no choices."""
+
+    include_usage: bool | None = None
+
+
+class NotHonoured(msgspec.Struct, kw_only=True):
+    """Fields that this server can't honour: an answer without them would be another answer than the client asked for."""
+
+    response_format: Any = None
+    structured_outputs: Any = None
+    guided_json: Any = None
+    guided_regex: Any = None
+    guided_choice: Any = None
+    guided_grammar: Any = None
+    json_schema: Any = None
+    regex: Any = None
+    ebnf: Any = None
+    use_beam_search: Any = None
+    prompt_logprobs: Any = None
+    suffix: Any = None
+    tools: Any = None
+    tool_choice: Any = None
+    functions: Any = None
+    function_call: Any = None
+    audio: Any = None
+    modalities: Any = None
+    web_search_options: Any = None
+
+
+HARMLESS: dict[str, tuple[Any, ...]] = {
+    "response_format": ({"type": "text"},),
+    "tool_choice": ("none", "auto"),
+    "function_call": ("none", "auto"),
+    "modalities": (["text"],),
+}
+"""Values that ask for what happens anyway."""
+
+
+class GenerationBody(NotHonoured, kw_only=True):
+    """Fields that both completion routes share."""
+
+    model: str | None = None
+    max_tokens: Int | None = None
+    min_tokens: Int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: Int | None = None
+    """0 and -1 are off."""
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    logit_bias: dict[Int, float] | None = None
+    seed: Int | None = None
+    stop: str | list[str] | None = None
+    stop_token_ids: list[Int] | None = None
+    ignore_eos: bool | None = None
+    n: Int | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    user: str | None = None
+    """Accepted and not used."""
+    priority: Int | None = None
+    """Higher is sooner."""
+    cache_salt: str | None = None
+    """Requests share cached prefixes only when their salts are equal."""
+
+    def refuse(self) -> None:
+        """Raises InvalidRequestError naming the first field that can't be honoured."""
+        for name in NotHonoured.__struct_fields__:
+            value = getattr(self, name)
+            if value and value not in HARMLESS.get(name, ()):
+                raise InvalidRequestError(f"{name} is not supported by this server: leave it out", param=name, code="unsupported")
+        if self.cache_salt == "":
+            raise InvalidRequestError("cache_salt is empty: send at least one character, or leave it out", param="cache_salt")
+
+    def sampling_params(self, *, max_tokens: Int | None, logprobs: Int | None) -> SamplingParams:
+        """The sampling fields as the engine takes them, not yet validated."""
+        given = {name: value for name in SAMPLING_FIELDS if (value := getattr(self, name)) is not None}
+        if self.top_k == -1:
+            given["top_k"] = 0
+        return SamplingParams(
+            max_tokens=max_tokens,
+            logprobs=logprobs,
+            stop=(self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ()),
+            stop_token_ids=tuple(self.stop_token_ids or ()),
+            **given,
+        )
+
+
+class CompletionBody(GenerationBody, kw_only=True):
+    """Body of /v1/completions."""
+
+    prompt: str | list[str | Int | list[Int]]
+    """A text, texts, token ids, or lists of token ids."""
+    echo: bool | None = None
+    logprobs: Int | None = None
+    """Alternatives reported for each token; 0: the sampled token alone."""
+    best_of: Int | None = None
+
+
+class ChatBody(GenerationBody, kw_only=True):
+    """Body of /v1/chat/completions."""
+
+    messages: list[dict[str, Any]]
+    max_completion_tokens: Int | None = None
+    """The newer name of `max_tokens`."""
+    logprobs: bool | None = None
+    top_logprobs: Int | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+
+
+class TokenizeBody(msgspec.Struct, kw_only=True):
+    """Body of /tokenize: a `prompt`, or `messages` that the chat template turns into one."""
+
+    prompt: str | None = None
+    messages: list[dict[str, Any]] | None = None
+    add_special_tokens: bool = True
+    add_generation_prompt: bool = True
+
+
+class DetokenizeBody(msgspec.Struct, kw_only=True):
+    """Body of /detokenize."""
+
+    tokens: list[Int]
+    skip_special_tokens: bool = False
+
+
+SAMPLING_FIELDS = (
+    "n",
+    "min_tokens",
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "logit_bias",
+    "seed",
+    "ignore_eos",
+)
+"""Fields of SamplingParams that are taken over as they are."""

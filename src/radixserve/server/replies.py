@@ -1,0 +1,157 @@
+"""Reply bodies of the API, in the shape that OpenAI's clients parse. Chunks of a stream and whole answers."""
+
+from typing import Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from radixserve.messages import FinishReason
+
+
+class PromptTokensDetails(msgspec.Struct, frozen=True):
+    """`cached_tokens`: prompt tokens whose KV was in the cache when the request was first admitted."""
+
+    cached_tokens: int
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """Tokens of one HTTP request: each prompt counted once, the answers summed."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: PromptTokensDetails
+
+
+class CompletionLogprobs(msgspec.Struct, frozen=True):
+    """Parallel lists, one entry a token. `text_offset`: in characters of the answer."""
+
+    tokens: list[str]
+    token_logprobs: list[float]
+    top_logprobs: list[dict[str, float]]
+    text_offset: list[int]
+
+
+class CompletionChoice(msgspec.Struct, frozen=True):
+    """`stop_reason`: the stop string or stop token id that ended the choice."""
+
+    index: int
+    text: str
+    logprobs: CompletionLogprobs | None = None
+    finish_reason: FinishReason | None = None
+    stop_reason: str | int | None = None
+
+
+class Completion(msgspec.Struct, frozen=True, kw_only=True):
+    """Reply, or one chunk of it, of /v1/completions."""
+
+    id: str
+    object: Literal["text_completion"] = "text_completion"
+    created: int
+    model: str
+    choices: list[CompletionChoice]
+    usage: Usage | UnsetType | None = UNSET
+
+
+class TopLogprob(msgspec.Struct, frozen=True):
+    """`bytes` is None where a token is a part of a character."""
+
+    token: str
+    logprob: float
+    bytes: list[int] | None
+
+
+class ChatTokenLogprob(msgspec.Struct, frozen=True):
+    """One token of a chat answer and its likeliest alternatives."""
+
+    token: str
+    logprob: float
+    bytes: list[int] | None
+    top_logprobs: list[TopLogprob]
+
+
+class ChatLogprobs(msgspec.Struct, frozen=True):
+    """One entry a token."""
+
+    content: list[ChatTokenLogprob]
+
+
+class ChatMessage(msgspec.Struct, frozen=True):
+    """A whole answer."""
+
+    content: str
+    role: Literal["assistant"] = "assistant"
+
+
+class ChatDelta(msgspec.Struct, frozen=True):
+    """What a chunk adds to an answer; the role comes once, first."""
+
+    content: str | UnsetType = UNSET
+    role: Literal["assistant"] | UnsetType = UNSET
+
+
+class ChatChoice(msgspec.Struct, frozen=True, kw_only=True):
+    """One answer."""
+
+    index: int
+    message: ChatMessage
+    logprobs: ChatLogprobs | None = None
+    finish_reason: FinishReason | None = None
+    stop_reason: str | int | None = None
+
+
+class ChatChunkChoice(msgspec.Struct, frozen=True, kw_only=True):
+    """News of one answer."""
+
+    index: int
+    delta: ChatDelta
+    logprobs: ChatLogprobs | None = None
+    finish_reason: FinishReason | None = None
+    stop_reason: str | int | None = None
+
+
+class ChatCompletion(msgspec.Struct, frozen=True, kw_only=True):
+    """Reply of /v1/chat/completions."""
+
+    id: str
+    object: Literal["chat.completion"] = "chat.completion"
+    created: int
+    model: str
+    choices: list[ChatChoice]
+    usage: Usage
+
+
+class ChatChunk(msgspec.Struct, frozen=True, kw_only=True):
+    """One chunk of a streamed reply of /v1/chat/completions."""
+
+    id: str
+    object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
+    created: int
+    model: str
+    choices: list[ChatChunkChoice]
+    usage: Usage | UnsetType | None = UNSET
+
+
+class Model(msgspec.Struct, frozen=True, kw_only=True):
+    """The served model. `max_model_len`: most tokens of prompt and answer."""
+
+    id: str
+    object: Literal["model"] = "model"
+    created: int
+    owned_by: Literal["radixserve"] = "radixserve"
+    max_model_len: int
+
+
+class ModelList(msgspec.Struct, frozen=True):
+    """Reply of /v1/models."""
+
+    data: list[Model]
+    object: Literal["list"] = "list"
+
+
+class Tokens(msgspec.Struct, frozen=True):
+    """Reply of /tokenize."""
+
+    tokens: list[int]
+    count: int
+    max_model_len: int

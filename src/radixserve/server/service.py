@@ -1,0 +1,56 @@
+"""What the routes share: the engine's client, its limits, the tokenizer, the metrics and the settings."""
+
+import time
+from dataclasses import dataclass, field
+from typing import cast
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from radixserve.config import ServerConfig
+from radixserve.messages import EngineInfo
+from radixserve.observe.metrics import Metrics
+from radixserve.process.client import EngineClient
+from radixserve.server.errors import HttpError
+from radixserve.server.gate import Gate
+from radixserve.text.tokenizer import Tokenizer
+
+
+@dataclass
+class Service:
+    """One served model. `started`: Unix time in seconds."""
+
+    client: EngineClient
+    info: EngineInfo
+    tokenizer: Tokenizer
+    config: ServerConfig
+    metrics: Metrics
+    gate: Gate
+    started: int = field(default_factory=lambda: int(time.time()))
+
+    @property
+    def model_name(self) -> str:
+        """The model's name in the API."""
+        return self.config.served_model_name or self.info.model
+
+    def now(self) -> int:
+        """Unix time in seconds, for the `created` of a reply."""
+        return int(time.time())
+
+    def check_model(self, name: str | None) -> None:
+        """Raises HttpError 404 when a client asks for a model by another name than the served one's."""
+        if name is not None and name not in (self.model_name, self.info.model):
+            raise HttpError(
+                404, f"the model {name[:100]!r} is not served here: ask for {self.model_name!r}", code="model_not_found"
+            )
+
+
+def service_of(request: Request) -> Service:
+    """The service of the app that a request came to."""
+    return cast(Service, request.app.state.service)
+
+
+def json_reply(body: msgspec.Struct | dict[str, object], status: int = 200) -> Response:
+    """A reply with `body` as JSON."""
+    return Response(msgspec.json.encode(body), status, media_type="application/json")
