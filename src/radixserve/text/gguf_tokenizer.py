@@ -17,6 +17,12 @@ from radixserve.text.spec import TokenizerSpec
 _UNKNOWN, _CONTROL, _USER_DEFINED = 2, 3, 4
 """Values of tokenizer.ggml.token_type that matter here."""
 
+_ROLES = {
+    "bos_token": "bos_token_id",
+    "eos_token": "eos_token_id",
+    "unk_token": "unknown_token_id",
+    "pad_token": "padding_token_id",
+}
 _END_KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")
 
 _WORDS = (
@@ -51,17 +57,11 @@ def load_gguf(path: Path) -> TokenizerSpec:
     if adds_bos and bos_id is not None:
         bos = tokens[bos_id]
         backend.post_processor = processors.TemplateProcessing(single=f"{bos}:0 $A:0", special_tokens=[(bos, bos_id)])
-    names = {
-        "bos_token": "bos_token_id",
-        "eos_token": "eos_token_id",
-        "unk_token": "unknown_token_id",
-        "pad_token": "padding_token_id",
-    }
     return TokenizerSpec(
         backend=backend,
         bos_id=bos_id,
         eos_ids=frozenset(values[key] for key in _END_KEYS if key in values),
-        special_tokens={name: tokens[values[key]] for name, key in names.items() if key in values},
+        special_tokens={name: tokens[values[key]] for name, key in _ROLES.items() if key in values},
         templates=_templates(metadata),
     )
 
@@ -74,14 +74,10 @@ def _templates(metadata: dict[str, Any]) -> dict[str, str]:
 
 def _add_special_tokens(backend: Backend, tokens: list[str], types: list[int]) -> None:
     """Unused entries stay plain vocabulary."""
-    for special, kinds in ((True, (_UNKNOWN, _CONTROL)), (False, (_USER_DEFINED,))):
-        added = [
-            AddedToken(token, special=special, normalized=False) for token, kind in zip(tokens, types, strict=True) if kind in kinds
-        ]
-        if special:
-            backend.add_special_tokens(added)
-        else:
-            backend.add_tokens(added)
+    kinds = list(zip(tokens, types, strict=True))
+    control = [token for token, kind in kinds if kind in (_UNKNOWN, _CONTROL)]
+    backend.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in control])
+    backend.add_tokens([AddedToken(token, special=False, normalized=False) for token, kind in kinds if kind == _USER_DEFINED])
 
 
 def _byte_level(values: dict[str, Any], path: Path) -> Backend:

@@ -117,9 +117,8 @@ class Tokenizer:
 def _encode(backend: Backend, text: str, *, add_special_tokens: bool) -> list[int]:
     try:
         ids: list[int] = backend.encode(text, add_special_tokens=add_special_tokens).ids
-    except UnicodeEncodeError as error:
+    except TypeError as error:  # what tokenizers says to a string that has no UTF-8
         raise InvalidRequestError(
-            f"the text holds a lone surrogate at character {error.start}: it is not valid Unicode; send whole characters",
-            param="prompt",
+            "the text holds a lone surrogate (U+D800 to U+DFFF): send whole characters", param="prompt"
         ) from error
     return ids

@@ -1,0 +1,119 @@
+"""Choosing a token from logits by one uniform number: inverse transform sampling, whole or truncated.
+
+Every number here is a function of one row alone. Sums run over a row in order (a cumulative sum in float64), because the terms of
+a parallel sum are grouped by the shape of the batch and the number of threads; with equal logits a row then gets equal tokens in
+every batch, to the last bit on a CPU.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+_SIZES = (64, 1024)
+"""How many of the likeliest tokens are looked at, before all of them are sorted."""
+
+
+@dataclass(frozen=True)
+class Draws:
+    """How G rows are sampled; arrays [G]. `top_k` 0, `top_p` 1 and `min_p` 0 are off. `uniform` lies in [0, 1)."""
+
+    temperature: np.ndarray
+    top_k: np.ndarray
+    top_p: np.ndarray
+    min_p: np.ndarray
+    uniform: np.ndarray
+
+    def take(self, rows: np.ndarray) -> "Draws":
+        """The same for some of the rows."""
+        return Draws(self.temperature[rows], self.top_k[rows], self.top_p[rows], self.min_p[rows], self.uniform[rows])
+
+
+def cumulative_weights(logits: torch.Tensor, peak: torch.Tensor, temperature: torch.Tensor) -> torch.Tensor:
+    """Running sums of exp((logit - peak) / temperature) in order of ids: float64 [G, V]. `peak`, `temperature`: [G, 1]."""
+    return ((logits - peak) / temperature).exp_().cumsum(-1, dtype=torch.float64)
+
+
+def draw_whole(logits: torch.Tensor, peak: torch.Tensor, draws: Draws) -> np.ndarray:
+    """Draws from the whole distribution, in order of ids; returns ids, int64 [G]. `logits`: [G, V], `peak`: their maxima [G, 1]."""
+    sums = cumulative_weights(logits, peak, _column(draws.temperature, logits))
+    total = sums[:, -1:].contiguous()
+    target = torch.from_numpy(draws.uniform[:, None]).to(sums.device) * total
+    # The target can round up to the total: the second search keeps off the ids without weight after the last one with it.
+    chosen = torch.minimum(torch.searchsorted(sums, target, right=True), torch.searchsorted(sums, total))
+    ids: np.ndarray = chosen[:, 0].cpu().numpy()
+    return ids
+
+
+def draw_truncated(logits: torch.Tensor, peak: torch.Tensor, draws: Draws) -> np.ndarray:
+    """Draws from what top_k, top_p and min_p leave of each row, likeliest first; returns ids, int64 [G].
+
+    `logits`: [G, V], `peak`: their maxima [G, 1]. Looks at the 64 likeliest tokens, then at 1024, and sorts the vocabulary only for
+    rows that keep more.
+    """
+    vocab = logits.shape[1]
+    limit = np.where((draws.top_k > 0) & (draws.top_k < vocab), draws.top_k, vocab)
+    mass = _whole_mass(logits, peak, draws, (draws.top_p < 1.0) & (limit == vocab))
+    ids = np.empty(len(limit), dtype=np.int64)
+    undecided = np.ones(len(limit), dtype=bool)
+    for size in [*(size for size in _SIZES if size < vocab), vocab]:
+        # A top_k between the size and the vocabulary has to wait: what it leaves is not all in sight.
+        rows = np.flatnonzero(undecided & ((limit <= size) | (limit == vocab)))
+        if len(rows):
+            decided, chosen = _draw_from_top(_select(logits, rows), size, draws.take(rows), limit[rows], mass[rows])
+            ids[rows[decided]] = chosen[decided]
+            undecided[rows[decided]] = False
+    return ids
+
+
+def _whole_mass(logits: torch.Tensor, peak: torch.Tensor, draws: Draws, needed: np.ndarray) -> np.ndarray:
+    """Sum of a row's weights over the vocabulary, float64 [G], for the rows where it is needed; NaN elsewhere."""
+    mass = np.full(len(needed), np.nan)
+    rows = np.flatnonzero(needed)
+    if len(rows):
+        sums = cumulative_weights(_select(logits, rows), _select(peak, rows), _column(draws.temperature[rows], logits))
+        mass[rows] = sums[:, -1].cpu().numpy()
+    return mass
+
+
+def _draw_from_top(
+    logits: torch.Tensor, size: int, draws: Draws, limit: np.ndarray, mass: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Draws from the `size` likeliest tokens. Returns which rows that decides, bool [G], and their ids, int64 [G].
+
+    A row is decided when the last token it keeps is likelier than the last one in sight: whatever is out of sight, ties included,
+    then comes after it.
+    """
+    values, ids = _top(logits, size)
+    weights = np.exp((values - values[:, :1]) / draws.temperature[:, None])
+    sums = weights.cumsum(axis=1)
+    row = np.arange(len(values))
+    top_k_mass = np.where(limit <= size, sums[row, np.minimum(limit, size) - 1], mass)
+    # top_p keeps a token when those before it do not reach the mass; the weight of the first is 1.
+    in_top_p = (sums - weights < (draws.top_p * top_k_mass)[:, None]) | (draws.top_p >= 1.0)[:, None]
+    kept = np.minimum.reduce([limit, in_top_p.sum(axis=1), (weights >= draws.min_p[:, None]).sum(axis=1)])
+    last = np.maximum(kept, 1) - 1
+    total = sums[row, last][:, None]
+    chosen = np.minimum((sums <= draws.uniform[:, None] * total).sum(axis=1), (sums < total).sum(axis=1))
+    decided = (values[row, last] > values[:, -1]) | (size == logits.shape[1])
+    return decided, ids[row, chosen]
+
+
+def _top(logits: torch.Tensor, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """The `size` largest logits of each row and their ids: float64 and int64 [G, size], likeliest first, ties by id."""
+    if size == logits.shape[1]:
+        ordered = logits.sort(dim=-1, descending=True, stable=True)
+        return ordered.values.double().cpu().numpy(), ordered.indices.cpu().numpy()
+    top = logits.topk(size, sorted=False)
+    values, ids = top.values.double().cpu().numpy(), top.indices.cpu().numpy()
+    order = np.lexsort((ids, -values), axis=-1)
+    return np.take_along_axis(values, order, axis=1), np.take_along_axis(ids, order, axis=1)
+
+
+def _select(tensor: torch.Tensor, rows: np.ndarray) -> torch.Tensor:
+    """Those rows; the tensor itself where they are all of them."""
+    return tensor if len(rows) == len(tensor) else tensor[torch.from_numpy(rows).to(tensor.device)]
+
+
+def _column(values: np.ndarray, like: torch.Tensor) -> torch.Tensor:
+    return torch.from_numpy(values[:, None]).to(like.device, like.dtype)

@@ -1,0 +1,89 @@
+"""Tokens from logits, each request by its own parameters.
+
+Order of operations: the repetition penalty, frequency and presence penalties, logit_bias, min_tokens; temperature; top_k; top_p, on
+what top_k leaves; min_p. A token is a function of its row of logits, its request's parameters and seed, and its position: batch
+mates don't matter. `docs/design/sampling.md` has the reasons.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from radixserve.messages import TokenLogprob
+from radixserve.req import Req
+from radixserve.sampling.distribution import Draws, draw_truncated, draw_whole
+from radixserve.sampling.logprobs import RawLogprobs
+from radixserve.sampling.penalties import adjust_logits
+from radixserve.sampling.uniform import uniform
+from radixserve.sampling_params import SamplingParams
+
+NO_TOKEN = -1
+"""Stands for a token where a row has none to choose: its logits hold NaN or +inf, or every token is banned (-inf)."""
+
+GREEDY_BELOW = 1e-5
+"""Temperatures below this are greedy: dividing by them only overflows."""
+
+
+@dataclass(frozen=True)
+class SampleResult:
+    """`token_ids` [R]: NO_TOKEN where a request can't go on and has to end with an error. `logprobs` [R]: None if not asked for."""
+
+    token_ids: list[int]
+    logprobs: list[TokenLogprob | None]
+
+
+class Sampler:
+    """Has no state."""
+
+    @torch.inference_mode()
+    def sample(self, logits: torch.Tensor, reqs: Sequence[Req]) -> SampleResult:
+        """Chooses the next token of each request. `logits`: float32 or float64 [R, V], on any device; changed in place.
+
+        A row that can't be sampled never raises: it gets NO_TOKEN, and the other rows their tokens.
+        """
+        raw = RawLogprobs(logits, reqs)
+        for row, req in enumerate(reqs):
+            adjust_logits(logits[row], req)
+        token_ids = _choose(logits, reqs)
+        return SampleResult(token_ids, raw.of(token_ids))
+
+
+def _choose(logits: torch.Tensor, reqs: Sequence[Req]) -> list[int]:
+    best = logits.argmax(-1, keepdim=True)
+    peak = logits.gather(1, best)  # NaN where the row holds one: argmax takes it for the largest
+    usable: list[bool] = peak.isfinite()[:, 0].tolist()
+    token_ids = [token_id if ok else NO_TOKEN for token_id, ok in zip(best[:, 0].tolist(), usable, strict=True)]
+    drawn = [row for row, ok in enumerate(usable) if ok and reqs[row].params.temperature >= GREEDY_BELOW]
+    for draw, rows in (
+        (draw_truncated, [row for row in drawn if _truncates(reqs[row].params)]),
+        (draw_whole, [row for row in drawn if not _truncates(reqs[row].params)]),
+    ):
+        if rows:
+            every = len(rows) == len(reqs)
+            index = torch.tensor(rows, device=logits.device)
+            chosen = draw(logits if every else logits[index], peak if every else peak[index], _draws([reqs[row] for row in rows]))
+            for row, token_id in zip(rows, chosen.tolist(), strict=True):
+                token_ids[row] = token_id
+    return token_ids
+
+
+def _truncates(params: SamplingParams) -> bool:
+    return params.top_k > 0 or params.top_p < 1.0 or params.min_p > 0.0
+
+
+def _draws(reqs: Sequence[Req]) -> Draws:
+    params = [req.params for req in reqs]
+    return Draws(
+        temperature=np.array([one.temperature for one in params], dtype=np.float64),
+        top_k=np.array([min(one.top_k, 2**31) for one in params], dtype=np.int64),
+        top_p=np.array([one.top_p for one in params], dtype=np.float64),
+        min_p=np.array([one.min_p for one in params], dtype=np.float64),
+        uniform=np.array([_uniform(req) for req in reqs], dtype=np.float64),
+    )
+
+
+def _uniform(req: Req) -> float:
+    seed = req.params.seed
+    return uniform(req.arrival if seed is None else seed, len(req.output_ids))
