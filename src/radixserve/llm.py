@@ -85,7 +85,7 @@ class LLM:
         return self.engine.tokenizer
 
     @overload
-    def generate(
+    def generate(  # type: ignore[overload-overlap]  # a str is a Sequence[str] too; the first overload takes it
         self, prompts: str | np.ndarray, params: SamplingParams | None = None, **options: Unpack[Options]
     ) -> Generation: ...
     @overload

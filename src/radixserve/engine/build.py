@@ -22,6 +22,10 @@ from radixserve.models.loader import choose_dtype, load_model
 from radixserve.models.registry import resolve
 from radixserve.text.tokenizer import Tokenizer
 
+CPU_POOL_BYTES = 4 << 30
+"""Most that the pool takes by default on a CPU, whose memory others use too."""
+CUDA_SHARE = 0.85
+"""Of the free device memory, taken by default; the rest is for activations."""
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
 
@@ -94,7 +98,8 @@ def choose_num_slots(
     elif config.kv_cache_memory is not None:
         num_slots = parse_bytes("--kv-cache-memory", config.kv_cache_memory) // per_slot
     else:
-        num_slots = min(free_bytes // 2 // per_slot, config.max_running * max_context_len)
+        budget = int(free_bytes * CUDA_SHARE) if device.type == "cuda" else min(free_bytes // 2, CPU_POOL_BYTES)
+        num_slots = min(budget // per_slot, config.max_running * max_context_len)
     num_slots = num_slots // page_size * page_size
     if num_slots < page_size:
         raise ConfigError(
