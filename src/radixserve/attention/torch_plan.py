@@ -92,6 +92,8 @@ def causal_mask(query_positions: torch.Tensor, key_positions: torch.Tensor, wind
 
     `query_positions` [B, queries], `key_positions` [B, keys]: int64.
     """
-    distance = query_positions[:, :, None] - key_positions[:, None, :]
-    seen = distance >= 0 if window is None else (distance >= 0) & (distance < window)
+    queries, keys = query_positions[:, :, None], key_positions[:, None, :]
+    seen = keys <= queries
+    if window is not None:
+        seen &= keys > queries - window
     return torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill_(~seen, -torch.inf)
