@@ -18,13 +18,13 @@ class RawLogprobs:
         if not self._counts:
             return
         rows = torch.tensor(list(self._counts), device=logits.device)
-        raw = logits[rows].float()
-        peak = raw.amax(-1, keepdim=True)
-        total = cumulative_weights(raw, peak, torch.ones_like(peak))[:, -1:]
-        self._logprobs = raw - peak - total.log().float()
-        top = self._logprobs.topk(min(max(self._counts.values()), logits.shape[1]))
+        self._raw = logits[rows].float()
+        peak = self._raw.amax(-1, keepdim=True)
+        total = cumulative_weights(self._raw, peak, torch.ones_like(peak))[:, -1:]
+        self._normalizer = peak + total.log().float()
+        top = self._raw.topk(min(max(self._counts.values()), logits.shape[1]))
         self._top_ids: list[list[int]] = top.indices.tolist()
-        self._top_values: list[list[float]] = top.values.tolist()
+        self._top_values: list[list[float]] = (top.values - self._normalizer).tolist()
 
     def of(self, token_ids: Sequence[int]) -> list[TokenLogprob | None]:
         """One entry a row [R]: None where none was asked for, or no token was chosen (a negative id)."""
@@ -33,5 +33,5 @@ class RawLogprobs:
             token_id = token_ids[row]
             if token_id >= 0:
                 top = zip(self._top_ids[index][:count], self._top_values[index][:count], strict=True)
-                found[row] = TokenLogprob(token_id, float(self._logprobs[index, token_id]), tuple(top))
+                found[row] = TokenLogprob(token_id, float(self._raw[index, token_id] - self._normalizer[index, 0]), tuple(top))
         return found
