@@ -1,0 +1,81 @@
+"""The offline API on a tiny model."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from radixserve import LLM, SamplingParams
+from radixserve.errors import InvalidRequestError
+from radixserve.llm import generate_all
+
+GREEDY = SamplingParams(max_tokens=6, temperature=0, ignore_eos=True)
+
+
+@pytest.fixture(scope="module")
+def llm(tiny_model_dir: Path) -> LLM:
+    return LLM(str(tiny_model_dir), device="cpu", dtype="float64", num_slots=3000, num_threads=1)
+
+
+def test_generate_answers_in_order(llm: LLM) -> None:
+    prompts = ["one two", "three", "one two three"]
+    together = llm.generate(prompts, GREEDY)
+    assert [g.token_ids for g in together] == [llm.generate(prompt, GREEDY).token_ids for prompt in prompts]
+    assert [g.prompt_tokens for g in together] == [len(llm.tokenizer.encode(prompt)) for prompt in prompts]
+
+
+def test_choices_share_one_prefill(llm: LLM) -> None:
+    llm.flush()
+    before = llm.engine.stats().computed_tokens
+    prompt = np.arange(64, dtype=np.int32)
+    generation = llm.generate(prompt, SamplingParams(n=8, max_tokens=3, temperature=1.0, seed=3, ignore_eos=True))
+    assert len(generation.choices) == 8
+    assert generation.cached_tokens == 0
+    assert llm.engine.stats().computed_tokens - before == 64 + 7 * 1 + 8 * 2
+    again = llm.generate(prompt, SamplingParams(n=8, max_tokens=3, temperature=1.0, seed=3, ignore_eos=True))
+    assert [c.token_ids for c in again.choices] == [c.token_ids for c in generation.choices]
+    assert again.cached_tokens == 63
+
+
+def test_chat_reuses_the_turn_before(llm: LLM) -> None:
+    messages = [{"role": "user", "content": "Tell me of the sea."}]
+    first = llm.chat(messages, GREEDY)
+    messages += [{"role": "assistant", "content": first.text}, {"role": "user", "content": "And of the shore."}]
+    second = llm.chat(messages, GREEDY)
+    assert second.cached_tokens >= first.prompt_tokens
+    assert [g.token_ids for g in llm.chat([messages, messages], GREEDY)] == [second.token_ids] * 2
+
+
+def test_stream_joins_to_the_answer(llm: LLM) -> None:
+    pieces = list(llm.stream("Once upon a time", GREEDY))
+    assert "".join(piece.text for piece in pieces) == llm.generate("Once upon a time", GREEDY).text
+    assert pieces[-1].finish_reason == "length"
+
+
+def test_a_stream_that_is_closed_early_frees_everything(llm: LLM) -> None:
+    stream = llm.stream("Once upon a time", SamplingParams(max_tokens=100, ignore_eos=True))
+    next(stream)
+    stream.close()
+    llm.engine.step()
+    assert not llm.engine.has_work
+    assert llm.engine.stats().request_slots == 0
+
+
+def test_branches_share_their_prefix_and_go_their_own_way(llm: LLM) -> None:
+    trunk = llm.branch("A long thought that several continuations share")
+    trunk.generate(GREEDY)
+    left, right = trunk.fork(2)
+    left.append(" on the one hand")
+    right.append(" on the other hand")
+    generations = generate_all([left, right], GREEDY)
+    assert min(g.cached_tokens for g in generations) >= len(trunk.token_ids) - 1
+    assert left.text != right.text
+    assert left.token_ids[: len(trunk.token_ids)].tolist() == trunk.token_ids.tolist()
+
+
+def test_a_bad_prompt_of_a_list_is_refused_before_any_runs(llm: LLM) -> None:
+    steps = llm.engine.stats().num_steps
+    with pytest.raises(InvalidRequestError, match="no tokens"):
+        llm.generate(["fine", ""], GREEDY)
+    assert llm.engine.stats().num_steps == steps
+    assert not llm.engine.has_work
