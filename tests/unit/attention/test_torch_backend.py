@@ -41,14 +41,14 @@ class Sequence:
 def make_sequences(lengths: list[int], seed: int = 0) -> list[Sequence]:
     """Random sequences on scattered slots; numbers that every dtype holds exactly, so that dtypes differ by arithmetic alone."""
     generator = torch.Generator().manual_seed(seed)
-    slots = (torch.randperm(sum(lengths) + 7, generator=generator) + 1)[: sum(lengths)].split(lengths)
+    slots = (torch.randperm(sum(lengths) + 7, generator=generator) + 1)[: sum(lengths)]
 
     def draw(length: int, heads: int) -> torch.Tensor:
         return torch.randint(-16, 17, (length, heads, HEAD_DIM), generator=generator).double() / 8
 
     return [
         Sequence(draw(n, NUM_HEADS), draw(n, NUM_KV_HEADS), draw(n, NUM_KV_HEADS), own)
-        for n, own in zip(lengths, slots, strict=True)
+        for n, own in zip(lengths, torch.split(slots, lengths), strict=True)
     ]
 
 
@@ -101,7 +101,7 @@ def run(
     out = backend.forward(q, k, v, layer, batch, scale=SCALE, window=window)
     assert out.shape == q.shape
     assert out.dtype == q.dtype
-    return list(out.double().split(batch.extend_lens))
+    return list(torch.split(out.double(), batch.extend_lens))
 
 
 def solo(sequence: Sequence, dtype: torch.dtype = torch.float64, window: int | None = None) -> torch.Tensor:
@@ -205,7 +205,7 @@ def test_the_pools_precision_applies_to_new_tokens_too() -> None:
 def test_queries_may_be_views_into_a_fused_projection() -> None:
     (sequence,) = make_sequences([20])
     fused = torch.cat([sequence.q, sequence.k, sequence.v], dim=1)
-    q, k, v = fused.split([NUM_HEADS, NUM_KV_HEADS, NUM_KV_HEADS], dim=1)
+    q, k, v = torch.split(fused, [NUM_HEADS, NUM_KV_HEADS, NUM_KV_HEADS], dim=1)
     backend = make_backend(40)
     batch = make_batch([sequence], [0], [20])
     backend.plan(batch)
