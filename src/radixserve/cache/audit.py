@@ -39,7 +39,7 @@ def _check_children(tree: RadixTree, node: Node) -> None:
         assert (child.slots.reshape(-1, tree.page_size) == first[:, None] + within).all()
         assert not (first % tree.page_size).any()
     if tree.page_size > 1:
-        assert node.first_pages == sorted(node.children)
+        assert (node.first_pages or []) == sorted(node.children)
 
 
 def _check_locks(tree: RadixTree, nodes: list[Node], leases: Collection[Lease]) -> None:

@@ -3,15 +3,16 @@
 A policy gives each leaf a class and, within it, an order. Each class has a heap of its own, and the heads of the heaps are
 compared at eviction, with the clock. The heaps are lazy: a node has at most one entry, made when it becomes an unlocked leaf
 and looked at again only when it comes to the head. There it is dropped if the node is locked or has children now, and put
-where it belongs if its class or order has changed. So nothing is ever rebuilt from all leaves, and the heaps never hold
-more entries than there are nodes.
+where it belongs if its class or order has changed. When one eviction finds an eighth of a heap out of date, it goes through
+the rest of it too. So nothing is ever rebuilt from all leaves of the tree, and the heaps never hold more entries than there
+are nodes.
 
 That an entry may be out of date relies on one rule: while a node lives, its class and its order only grow, and `rank` grows
 with both. What hides behind a stale entry would go later than the entry says, never sooner.
 """
 
 from collections.abc import Callable
-from heapq import heappop, heappush, heapreplace
+from heapq import heapify, heappop, heappush, heapreplace
 from typing import Any
 
 from radixserve.cache.radix_tree import Node
@@ -32,9 +33,12 @@ class Policy:
         raise NotImplementedError
 
     def rank(self, class_: int, order: Any, clock: int) -> Any:
-        """Compares the heads of classes: smallest goes first. Only asked of policies with several classes."""
-        raise NotImplementedError
+        """Compares the heads of the classes: smallest goes first. One class needs no comparing."""
+        return 0
 
+
+MIN_STALE = 64
+"""Stale entries that one eviction may find before it goes through a heap, however small."""
 
 POLICIES: dict[str, type[Policy]] = {}
 
@@ -128,13 +132,16 @@ class EvictionQueue:
 
     def pop(self, clock: int) -> Node | None:
         """Takes out the leaf that goes first; None if there is none. `clock`: the present time."""
-        heads = [class_ for class_ in range(len(self._heaps)) if self._settle(class_)]
-        if not heads:
+        first: list[tuple[Any, int, Node]] | None = None
+        least = None
+        for class_, heap in enumerate(self._heaps):
+            if self._settle(class_):
+                rank = self._policy.rank(class_, heap[0][0], clock)
+                if first is None or rank < least:
+                    first, least = heap, rank
+        if first is None:
             return None
-        first = heads[0]
-        if len(heads) > 1:
-            first = min(heads, key=lambda class_: self._policy.rank(class_, self._heaps[class_][0][0], clock))
-        node = heappop(self._heaps[first])[2]
+        node = heappop(first)[2]
         node.queued = False
         return node
 
@@ -148,9 +155,12 @@ class EvictionQueue:
     def _settle(self, class_: int) -> bool:
         """Mends the heap until its head is up to date; returns whether it has one. Nodes move to higher classes only."""
         heap, policy = self._heaps[class_], self._policy
+        patience = MIN_STALE + len(heap) // 8
         while heap:
             order, _, node = heap[0]
-            if node.lock_ref or node.children:
+            if patience == 0:
+                self._mend(class_)
+            elif node.lock_ref or node.children:
                 heappop(heap)
                 node.queued = False
             elif policy.class_of(node) != class_:
@@ -160,4 +170,19 @@ class EvictionQueue:
                 heapreplace(heap, (now, node.serial, node))
             else:
                 return True
+            patience -= 1
         return False
+
+    def _mend(self, class_: int) -> None:
+        """Brings every entry of a heap up to date."""
+        heap = self._heaps[class_]
+        entries = heap[:]
+        heap.clear()
+        for _, _, node in entries:
+            if node.lock_ref or node.children:
+                node.queued = False
+            elif self._policy.class_of(node) != class_:
+                self._push(node)
+            else:
+                heap.append((self._policy.order(node), node.serial, node))
+        heapify(heap)

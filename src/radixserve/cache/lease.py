@@ -1,6 +1,6 @@
 """What a request sees of the cache: what is there (`Match`), and its claim on it (`Lease`)."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -41,13 +41,13 @@ class Lease:
     cached_len: int
     """Tokens whose KV needn't be computed, as of `acquire`, those to copy included. The first `extend` lowers it to whole
     pages when the pool is too short to keep the page to copy from."""
+    buffer: Slots
+    """`num_slots` slots and room for more."""
+    num_slots: int
     copy: tuple[Slots, Slots] | None = None
     """(source, target) slots of KV to copy before anything is computed: from the first `extend` until `finish_copy`."""
     source: tuple[Slots, Node] | None = None
     """Slots to copy from and the locked node that owns them, from `acquire` until `finish_copy`."""
-    num_slots: int = 0
-    buffer: Slots = field(default_factory=lambda: np.empty(0, dtype=np.int32), repr=False)
-    """`num_slots` slots and room for more."""
 
     @property
     def slots(self) -> Slots:
@@ -59,12 +59,13 @@ class Lease:
         """Slots that belong to the request."""
         return self.num_slots - self.tree_len
 
-    def append(self, slots: Slots) -> None:
-        """Adds slots at the end. The buffer grows by half, so that n single slots cost O(n)."""
-        end = self.num_slots + len(slots)
+    def grow(self, num_slots: int) -> Slots:
+        """Makes room for `num_slots` more at the end and returns it to be filled. The buffer grows by half: n calls cost O(n)."""
+        end = self.num_slots + num_slots
         if end > len(self.buffer):
             buffer = np.empty(end + end // 2, dtype=np.int32)
             buffer[: self.num_slots] = self.slots
             self.buffer = buffer
-        self.buffer[self.num_slots : end] = slots
+        added = self.buffer[self.num_slots : end]
         self.num_slots = end
+        return added

@@ -125,11 +125,10 @@ class PrefixCache:
             passed.hit_count += 1
             self._stamp(passed, priority)
         tree.lock(node)
-        lease = Lease(extra_key, priority, node, walk.end, walk.end)
-        lease.buffer = np.empty(len(tokens) // 4 + self.page_size, dtype=np.int32)
+        buffer = np.empty(len(tokens) // 4 + self.page_size, dtype=np.int32)
         if walk.path:
-            np.concatenate([passed.slots for passed in walk.path], out=lease.buffer[: walk.end])
-            lease.num_slots = walk.end
+            np.concatenate([passed.slots for passed in walk.path], out=buffer[: walk.end])
+        lease = Lease(extra_key, priority, node, walk.end, walk.end, buffer, walk.end)
         page = tree.partial_page(walk, tokens) if self.enabled else None
         if page is not None:
             slots, owner, num_shared = page
@@ -149,7 +148,7 @@ class PrefixCache:
         needed = -(-length // self.page_size) * self.page_size - lease.num_slots
         if needed > 0:
             self._make_room(lease, needed)
-            lease.append(self.pool.alloc(needed))
+            self.pool.alloc_into(lease.grow(needed))
             self._request_size += needed
         if lease.source is not None and lease.copy is None and lease.num_slots >= lease.cached_len:
             lease.copy = lease.source[0], lease.slots[lease.tree_len : lease.cached_len].copy()
@@ -172,7 +171,8 @@ class PrefixCache:
         if end <= start or not self.enabled:
             return None
         assert lease.copy is None, "finish_copy comes before publish"
-        assert end <= lease.num_slots and end * 4 <= len(tokens), "published tokens have slots and are known"
+        assert end <= lease.num_slots, "published tokens have slots"
+        assert end * 4 <= len(tokens), "published tokens are known"
         tokens = tokens[: end * 4]
         walk = self.tree.walk(lease.node, tokens, start)
         node = self._end_of(walk)
@@ -191,9 +191,10 @@ class PrefixCache:
         """Ends a claim: unlocks and stamps its path, frees the slots that are the lease's own. Raises LockError the second time."""
         self._check_held(lease)
         self.finish_copy(lease)
-        self._request_size -= lease.own_len
-        self.pool.free(lease.slots[lease.tree_len :])
-        lease.num_slots = lease.tree_len
+        if lease.own_len:
+            self._request_size -= lease.own_len
+            self.pool.free(lease.slots[lease.tree_len :])
+            lease.num_slots = lease.tree_len
         node: Node | None = lease.node
         while node is not None:
             node.last_access_time = self._clock

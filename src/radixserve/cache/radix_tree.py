@@ -51,7 +51,7 @@ class Node:
         self.value = value
         self.num_tokens = len(key) // TOKEN_BYTES
         self.children: dict[bytes, Node] = {}
-        self.first_pages: list[bytes] = []
+        self.first_pages: list[bytes] | None = None
         """Keys of `children`, sorted; kept only where pages hold more than one token."""
         self.created = time
         self.last_access_time = time
@@ -155,7 +155,7 @@ class RadixTree:
         if walk.child is not None:
             candidates = [(walk.child, walk.inside)]
         else:
-            first_pages = walk.node.first_pages
+            first_pages = walk.node.first_pages or []
             at = bisect_left(first_pages, page)
             candidates = [(walk.node.children[first_pages[i]], 0) for i in (at - 1, at) if 0 <= i < len(first_pages)]
         best: tuple[Slots, Node, int] | None = None
@@ -204,14 +204,14 @@ class RadixTree:
         assert node.lock_ref == 0
         first_page = node.key[: self.page_bytes]
         del parent.children[first_page]
-        if self.page_size > 1:
+        if parent.first_pages is not None:
             del parent.first_pages[bisect_left(parent.first_pages, first_page)]
         parent.version += 1
         node.version += 1
         node.parent = None
         self.num_nodes -= 1
         self.evictable_size -= node.num_tokens
-        if isinstance(parent, Root):
+        if not parent.children and isinstance(parent, Root):
             self._drop_if_unused(parent)
         return parent
 
@@ -235,7 +235,7 @@ class RadixTree:
             if walked.lock_ref == 0:
                 self.evictable_size += walked.num_tokens
                 self.protected_size -= walked.num_tokens
-            if isinstance(walked, Root):
+            if not walked.children and isinstance(walked, Root):
                 self._drop_if_unused(walked)
             walked = walked.parent
 
@@ -263,6 +263,8 @@ class RadixTree:
         first_page = node.key[: self.page_bytes]
         parent.children[first_page] = node
         if self.page_size > 1:
+            if parent.first_pages is None:
+                parent.first_pages = []
             insort(parent.first_pages, first_page)
 
     def _drop_if_unused(self, root: Root) -> None:

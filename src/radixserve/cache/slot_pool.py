@@ -46,36 +46,46 @@ class SlotPool:
 
     def alloc(self, num_slots: int) -> Slots:
         """Takes the `num_slots` (whole pages) that were free for longest. Raises OutOfSlotsError, taking none, if too few are."""
-        assert num_slots % self.page_size == 0, "slots are given in whole pages"
-        num_pages = num_slots // self.page_size
+        slots = np.empty(num_slots, dtype=np.int32)
+        self.alloc_into(slots)
+        return slots
+
+    def alloc_into(self, slots: Slots) -> None:
+        """`alloc` that fills an array, such as a part of a lease's."""
+        assert len(slots) % self.page_size == 0, "slots are given in whole pages"
+        num_pages = len(slots) // self.page_size
         if num_pages > self._count:
-            raise OutOfSlotsError(f"needs {num_slots} slots: {self.free_size} free; raise --num-slots")
-        first = self._peek(num_pages)
+            raise OutOfSlotsError(f"needs {len(slots)} slots: {self.free_size} free; raise --num-slots")
+        self._peek(slots)
         self._front = (self._front + num_pages) % self.num_pages
         self._count -= num_pages
-        return self._whole_pages(first)
 
     def free(self, slots: Slots) -> None:
         """Appends `slots` (whole pages) at the back of the ring."""
-        first = slots[:: self.page_size]
-        assert self._count + len(first) <= self.num_pages, "a slot is freed twice"
+        first = slots if self.page_size == 1 else slots[:: self.page_size]
+        count = self._count + len(first)
+        assert count <= self.num_pages, "a slot is freed twice"
         back = (self._front + self._count) % self.num_pages
-        head = min(len(first), self.num_pages - back)
-        self._ring[back : back + head] = first[:head]
-        if head < len(first):
-            self._ring[: len(first) - head] = first[head:]
-        self._count += len(first)
+        room = self.num_pages - back
+        if len(first) <= room:
+            self._ring[back : back + len(first)] = first
+        else:
+            self._ring[back:] = first[:room]
+            self._ring[: len(first) - room] = first[room:]
+        self._count = count
 
     def free_slots(self) -> Slots:
         """All free slots, in the order in which they will be given."""
-        return self._whole_pages(self._peek(self._count))
+        slots = np.empty(self.free_size, dtype=np.int32)
+        self._peek(slots)
+        return slots
 
-    def _peek(self, num_pages: int) -> Slots:
-        """A copy of the first `num_pages` entries of the ring."""
-        end = self._front + num_pages
-        if end <= self.num_pages:
-            return self._ring[self._front : end].copy()
-        return np.concatenate((self._ring[self._front :], self._ring[: end - self.num_pages]))
-
-    def _whole_pages(self, first: Slots) -> Slots:
-        return first if self.page_size == 1 else (first[:, None] + self._within_page).ravel()
+    def _peek(self, slots: Slots) -> None:
+        """Fills `slots` with the pages at the front of the ring."""
+        pages = slots.reshape(-1, self.page_size)
+        head = min(len(pages), self.num_pages - self._front)
+        pages[:head] = self._ring[self._front : self._front + head, None]
+        if head < len(pages):
+            pages[head:] = self._ring[: len(pages) - head, None]
+        if self.page_size > 1:
+            pages += self._within_page
