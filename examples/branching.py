@@ -6,10 +6,10 @@ A fork copies nothing: branches share the KV of what they have in common, becaus
 from radixserve import LLM, SamplingParams
 from radixserve.llm import generate_all
 
-llm = LLM("smollm2-135m")
+llm = LLM("smollm2-135m", kv_cache_memory="1GiB")
 story = llm.branch("Once upon a time, a lighthouse keeper found a message in a bottle. It said:")
 branches = story.fork(4)
-drafts = generate_all(branches, SamplingParams(max_tokens=16, temperature=0.9, seed=0))
+drafts = generate_all(branches, SamplingParams(max_tokens=16, temperature=0.8, top_p=0.9))
 for draft in drafts:
     print(f"[{draft.cached_tokens} of {draft.prompt_tokens} cached] {draft.text!r}")
 

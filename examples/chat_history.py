@@ -7,7 +7,7 @@ from radixserve import LLM, SamplingParams
 
 QUESTIONS = ["Name three rivers in Europe.", "Which of them is the longest?", "Through which countries does it flow?"]
 
-llm = LLM("smollm2-135m")
+llm = LLM("smollm2-135m", kv_cache_memory="1GiB")
 messages = [{"role": "system", "content": "You answer briefly."}]
 for question in QUESTIONS:
     messages.append({"role": "user", "content": question})

@@ -1,13 +1,18 @@
 """Complete a few prompts without a server.
 
-The prompts share a prefix. It is computed once: the table says how many tokens of each prompt were found in the cache.
+The prompts begin with the same instructions. These are computed once: each line says how much of its prompt was found in the cache.
 """
 
 from radixserve import LLM, SamplingParams
 
+INSTRUCTIONS = """Answer each question about geography with one word, the name of a city, and nothing else.
+Question: What is the capital of Italy?
+Answer: Rome
+"""
 COUNTRIES = ["France", "Japan", "Peru", "Kenya"]
 
-llm = LLM("smollm2-135m")
-prompts = [f"Question: What is the capital of {country}?\nAnswer:" for country in COUNTRIES]
-for generation in llm.generate(prompts, SamplingParams(max_tokens=12, temperature=0, stop=("\n",)), progress=False):
-    print(f"{generation.cached_tokens:3} of {generation.prompt_tokens} prompt tokens cached: {generation.text.strip()}")
+llm = LLM("smollm2-135m", kv_cache_memory="1GiB")
+prompts = [f"{INSTRUCTIONS}Question: What is the capital of {country}?\nAnswer:" for country in COUNTRIES]
+params = SamplingParams(max_tokens=8, temperature=0, stop=("\n",))
+for country, generation in zip(COUNTRIES, llm.generate(prompts, params, progress=False), strict=True):
+    print(f"[{generation.cached_tokens} of {generation.prompt_tokens} cached] {country}: {generation.text.strip()}")

@@ -7,7 +7,9 @@ from radixserve.sampling_params import SamplingParams
 if TYPE_CHECKING:
     from radixserve.llm import LLM as LLM
 
-__all__ = ["LLM", "SamplingParams"]
+__version__ = "0.1.0"
+
+__all__ = ["LLM", "SamplingParams", "__version__"]
 
 
 def __getattr__(name: str) -> Any:

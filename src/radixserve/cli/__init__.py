@@ -7,10 +7,10 @@ called. So `radixserve --help` loads no torch. The flags of the commands are the
 import os
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version
 
 from cyclopts import App
 
+from radixserve import __version__
 from radixserve.errors import RadixServeError
 
 app = App(
@@ -18,7 +18,7 @@ app = App(
     help="Serve language models and never compute the same prefix twice.",
     help_epilogue="Start with: radixserve serve, radixserve chat, or radixserve demo --quick.",
     help_format="plaintext",
-    version=lambda: version("radixserve"),
+    version=__version__,
 )
 
 app.command(

@@ -11,15 +11,16 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+import radixserve
 from radixserve.cli.options import JsonFlag
 from radixserve.models.registry import BUILT_IN, cache_dir, cached
 
-PACKAGES = ("radixserve", "torch", "tokenizers", "safetensors", "msgspec", "pyzmq", "starlette", "uvicorn")
+PACKAGES = ("torch", "tokenizers", "safetensors", "msgspec", "pyzmq", "starlette", "uvicorn")
 
 
 def info(*, as_json: JsonFlag = False) -> None:
     """Prints versions, machine and models."""
-    facts = {**{name: version(name) for name in PACKAGES}, **_machine(), **_models()}
+    facts = {"radixserve": radixserve.__version__, **{name: version(name) for name in PACKAGES}, **_machine(), **_models()}
     if as_json:
         print(json.dumps(facts, indent=2))
         return
