@@ -15,10 +15,12 @@ class PendingStep(Protocol):
 
 
 class StepResult(Protocol):
-    """`token_ids` [R]; `logprobs` [R], None where the request asked for none."""
+    """`token_ids` [R], negative where nothing can be sampled from the logits; `logprobs` [R], None where none were asked for."""
 
-    token_ids: list[int]
-    logprobs: Sequence[TokenLogprob | None]
+    @property
+    def token_ids(self) -> list[int]: ...
+    @property
+    def logprobs(self) -> Sequence[TokenLogprob | None]: ...
 
 
 class Runner(Protocol):

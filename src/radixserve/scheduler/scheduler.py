@@ -1,6 +1,7 @@
 """Which requests run, and what each computes in a step. It only plans: no model, no clock, no text.
 
-A step mixes decodes and chunks of prompts within a token budget. A request that is admitted gets slots for all tokens it knows;
+A step mixes decodes and chunks of prompts within a token budget. Beside a prompt that takes several steps, up to half of the budget
+goes to new requests that need only this one. A request that is admitted gets slots for all tokens it knows;
 decoding asks for one more at a time. When the pool can't give it, the request that matters least is preempted: what it computed is
 published, so that it resumes from the cache.
 
@@ -57,21 +58,18 @@ class Scheduler:
 
     def plan(self) -> ForwardBatch | None:
         """The next step, or None when nothing waits or runs. Admits and preempts; moves no KV."""
-        budget = self._max_batch_tokens
         self.running.sort(key=_importance)
-        chunks: list[tuple[Req, int]] = []
+        chunks = _Chunks(self._max_batch_tokens)
         for req in list(self.running):
-            if req.extend_len == 1 and budget > 0 and self._make_room(req):
-                chunks.append((req, 1))
-                budget -= 1
-        for req in self.running:
-            if req.extend_len > 1 and budget > 0:
-                chunks.append((req, min(req.extend_len, budget)))
-                budget -= chunks[-1][1]
-        for req in self._admit(budget):
-            chunks.append((req, min(req.extend_len, budget)))
-            budget -= chunks[-1][1]
-        return self._batch(chunks) if chunks else None
+            if req.extend_len == 1 and chunks.budget > 0 and self._make_room(req):
+                chunks.add(req)
+        prefills = [req for req in self.running if req.extend_len > 1]
+        if prefills:
+            self._admit(chunks, chunks.budget // 2, whole=True)
+        for req in prefills:
+            chunks.add(req)
+        self._admit(chunks, chunks.budget)
+        return self._batch(chunks.planned) if chunks.planned else None
 
     def commit(self, batch: ForwardBatch) -> None:
         """The step has been computed: its tokens count as computed, and finished chunks of prompts are published."""
@@ -91,15 +89,18 @@ class Scheduler:
 
     # Admission
 
-    def _admit(self, budget: int) -> list[Req]:
-        """Takes requests from the queue while there are tokens to compute, rows and slots for them."""
+    def _admit(self, chunks: "_Chunks", budget: int, *, whole: bool = False) -> None:
+        """Takes requests from the queue while there are tokens to compute, rows and slots for them.
+
+        `whole`: only such that can be computed to their end within the budget.
+        """
         if not self.waiting or budget <= 0 or not self.slot_table.num_free_rows:
-            return []
+            return
         for candidate in self.waiting.values():
             candidate.refresh(self.cache)
         in_flight = _InFlight(self.running, self.cache.page_size)
         reserved = sum(self._still_to_generate(req) for req in self.running)
-        admitted: list[Req] = []
+        latest = -1
         for candidate in rank(list(self.waiting.values()), self._order, self._max_passed_over):
             if budget <= 0 or not self.slot_table.num_free_rows:
                 break
@@ -109,13 +110,12 @@ class Scheduler:
             if candidate.deferred:
                 continue
             reserved += self._still_to_generate(req)
-            if not self._start(candidate, reserved):
+            if (whole and candidate.extend_len > budget) or not self._start(candidate, reserved):
                 break
             in_flight.add(req)
-            admitted.append(req)
-            budget -= req.extend_len
-        self._count_passed_over(admitted)
-        return admitted
+            budget -= chunks.add(req)
+            latest = max(latest, req.arrival)
+        self._count_passed_over(latest)
 
     def _start(self, candidate: Candidate, reserved: int) -> bool:
         """Moves one request from waiting to running, if the pool has room for it and `reserved` slots more."""
@@ -147,11 +147,8 @@ class Scheduler:
         """Slots to keep for the rest of its answer; the last token needs none."""
         return min(req.max_tokens - len(req.output_ids) - 1, self._decode_reserve)
 
-    def _count_passed_over(self, admitted: list[Req]) -> None:
-        """A request that waits for a prefix which is being computed is served by that, not passed over."""
-        if not admitted:
-            return
-        latest = max(req.arrival for req in admitted)
+    def _count_passed_over(self, latest: int) -> None:
+        """Counts a pass that admitted arrivals up to `latest`. Who waits for a prefix that is being computed is not passed over."""
         for candidate in self.waiting.values():
             if candidate.req.arrival < latest and not candidate.deferred:
                 candidate.req.passed_over += 1
@@ -232,6 +229,22 @@ class Scheduler:
             slot_table=self.slot_table.table,
             copies=copies,
         )
+
+
+class _Chunks:
+    """The step so far: which request computes how many tokens, and how many more it may have."""
+
+    def __init__(self, budget: int) -> None:
+        self.budget = budget
+        self.planned: list[tuple[Req, int]] = []
+
+    def add(self, req: Req) -> int:
+        """Plans as much of a request as the budget allows; returns how much that is."""
+        extend_len = min(req.extend_len, self.budget)
+        if extend_len > 0:
+            self.planned.append((req, extend_len))
+            self.budget -= extend_len
+        return extend_len
 
 
 class _InFlight:

@@ -171,3 +171,18 @@ def test_a_pass_over_a_long_queue_matches_only_what_changed() -> None:
         engine.step()
     assert len(engine.scheduler.waiting) == 2000
     assert len(matches) <= 2 * 30
+
+
+def test_a_cached_request_does_not_wait_for_a_long_prompt() -> None:
+    engine = hash_engine(2000, max_batch_tokens=32)
+    traffic = Traffic(engine)
+    traffic.send([1] * 40, 1)
+    traffic.run()
+    long = traffic.send([2] * 400, 1)
+    traffic.step()
+    hot = traffic.send([*[1] * 40, 3], 1)
+    traffic.step()
+    assert hot in traffic.ended
+    assert long not in traffic.ended
+    traffic.run()
+    assert engine.stats().num_steps <= 16
