@@ -8,17 +8,14 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
-from radixserve.attention.torch_backend import TorchBackend
-from radixserve.batch import ForwardBatch
-from radixserve.cache.kv_pool import KVPool
 from radixserve.models.decoder import Decoder
 from radixserve.models.loader import load_model
+from tests.sequences import Sequences
 from tests.tiny_models import LLAMA3_ROPE, VOCAB_SIZE, make_tiny_model
 
 TOLERANCE = 1e-4
 """Of the largest absolute logit."""
 CPU = torch.device("cpu")
-NUM_SLOTS = 512
 
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("llama", {}),
@@ -60,40 +57,6 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
 }
-
-
-class Sequences:
-    """Several sequences over one pool, whose slots are scattered."""
-
-    def __init__(self, decoder: Decoder, num_sequences: int) -> None:
-        config = decoder.config
-        self._decoder = decoder
-        pool = KVPool(config.num_layers, NUM_SLOTS, 1, config.num_kv_heads, config.head_dim, decoder.dtype)
-        self._attention = TorchBackend(pool)
-        slots = torch.randperm(NUM_SLOTS, generator=torch.Generator().manual_seed(1)).int() + 1
-        self._table = slots.reshape(num_sequences, -1)
-        self._lengths = [0] * num_sequences
-
-    def extend(self, runs: dict[int, torch.Tensor]) -> torch.Tensor:
-        """Appends token ids to the sequences named by `runs`, in one step. Returns the logits of all of them, in order."""
-        starts = {row: self._lengths[row] for row in runs}
-        for row, ids in runs.items():
-            self._lengths[row] += len(ids)
-        positions = torch.cat([torch.arange(starts[row], self._lengths[row]) for row in runs])
-        batch = ForwardBatch(
-            reqs=[],
-            extend_lens=[len(ids) for ids in runs.values()],
-            seq_lens=[self._lengths[row] for row in runs],
-            rows=list(runs),
-            input_ids=torch.cat(list(runs.values())),
-            positions=positions,
-            out_slots=torch.cat([self._table[row, starts[row] : self._lengths[row]] for row in runs]).long(),
-            logits_rows=torch.arange(len(positions)),
-            sampled=[],
-            slot_table=self._table,
-        )
-        self._attention.plan(batch)
-        return self._decoder.forward(batch, self._attention)
 
 
 def assert_close(ours: torch.Tensor, reference: torch.Tensor) -> None:

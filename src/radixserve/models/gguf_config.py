@@ -1,5 +1,6 @@
 """ModelConfig from the metadata of a GGUF file. Keys: github.com/ggml-org/ggml, docs/gguf.md."""
 
+import math
 from typing import Any
 
 from radixserve.errors import ModelError
@@ -18,28 +19,34 @@ def read_gguf_config(file: GGUFFile) -> ModelConfig:
     if family not in FAMILIES:
         raise ModelError(f"{file.path} is a model of architecture {family!r}: supported in GGUF files are {', '.join(FAMILIES)}")
     keys = _Keys(file, family)
-    if keys.get("expert_count", 0):
+    if keys.get("expert_count"):
         raise ModelError(f"{file.path} is a mixture of experts: only dense models are supported")
-    num_heads, hidden_size = keys.required("attention.head_count"), keys.required("embedding_length")
-    head_dim = keys.get("attention.key_length", hidden_size // num_heads)
-    if keys.get("rope.dimension_count", head_dim) != head_dim:
+    num_layers, num_heads, hidden_size = (
+        keys.count("block_count"),
+        keys.count("attention.head_count"),
+        keys.count("embedding_length"),
+    )
+    if num_layers > len(file.tensors):
         raise ModelError(
-            f"{file.path} rotates {keys.get('rope.dimension_count')} of {head_dim} dimensions: only whole heads can be rotated"
+            f"{file.path} has {num_layers} layers and only {len(file.tensors)} tensors: it is broken; download it again"
         )
-    num_layers = keys.required("block_count")
+    head_dim = keys.count("attention.key_length", hidden_size // num_heads)
+    rotated = keys.count("rope.dimension_count", head_dim)
+    if rotated != head_dim:
+        raise ModelError(f"{file.path} rotates {rotated} of {head_dim} dimensions: only whole heads can be rotated")
     return ModelConfig(
         architecture=family,
         num_layers=num_layers,
         hidden_size=hidden_size,
-        intermediate_size=keys.required("feed_forward_length"),
+        intermediate_size=keys.count("feed_forward_length"),
         num_heads=num_heads,
-        num_kv_heads=keys.get("attention.head_count_kv", num_heads),
+        num_kv_heads=keys.count("attention.head_count_kv", num_heads),
         head_dim=head_dim,
         vocab_size=_vocab_size(file),
-        max_context_len=keys.required("context_length"),
-        rms_norm_eps=keys.required("attention.layer_norm_rms_epsilon"),
+        max_context_len=keys.count("context_length"),
+        rms_norm_eps=keys.number("attention.layer_norm_rms_epsilon"),
         rope=_rope(keys, file),
-        windows=(keys.get("attention.sliding_window", 0) or None,) * num_layers,
+        windows=(keys.window(),) * num_layers,
         tie_word_embeddings="output.weight" not in file.tensors,
         qkv_bias="blk.0.attn_q.bias" in file.tensors,
         output_bias="blk.0.attn_output.bias" in file.tensors,
@@ -50,25 +57,39 @@ def read_gguf_config(file: GGUFFile) -> ModelConfig:
 
 
 class _Keys:
-    """Metadata of one architecture, with errors that name file and key."""
+    """Metadata of one architecture, with errors that name file and key. Without a default a key is required."""
 
     def __init__(self, file: GGUFFile, family: str) -> None:
         self._file = file
         self._family = family
 
-    def get(self, key: str, default: Any = None) -> Any:
-        value = self._file.metadata.get(f"{self._family}.{key}", default)
-        if isinstance(value, list):
-            raise ModelError(
-                f"{self._file.path} has a {self._family}.{key} that differs by layer: only uniform layers are supported"
-            )
-        return value
+    def get(self, key: str) -> Any:
+        return self._file.metadata.get(f"{self._family}.{key}")
 
-    def required(self, key: str) -> Any:
+    def number(self, key: str, default: float | None = None) -> float:
         value = self.get(key)
         if value is None:
-            raise ModelError(f"{self._file.path} has no {self._family}.{key}: the file is broken; download it again")
-        return value
+            value = default
+        if not isinstance(value, int | float) or not 0 < value < math.inf:
+            raise self._refusal(key, value)
+        return float(value)
+
+    def count(self, key: str, default: int | None = None) -> int:
+        value = self.number(key, default)
+        if value != int(value):
+            raise self._refusal(key, value)
+        return int(value)
+
+    def window(self) -> int | None:
+        """Sliding window of all layers."""
+        return self.count("attention.sliding_window") if self.get("attention.sliding_window") else None
+
+    def _refusal(self, key: str, value: Any) -> ModelError:
+        if isinstance(value, list):
+            return ModelError(
+                f"{self._file.path} has a {self._family}.{key} that differs by layer: only models of uniform layers are supported"
+            )
+        return ModelError(f"{self._file.path} has {self._family}.{key} {value!r}: it is broken; download it again")
 
 
 def _vocab_size(file: GGUFFile) -> int:
@@ -79,11 +100,11 @@ def _vocab_size(file: GGUFFile) -> int:
 
 
 def _rope(keys: _Keys, file: GGUFFile) -> RopeConfig:
-    theta, rope_type = keys.get("rope.freq_base", 10000.0), keys.get("rope.scaling.type", "none")
+    theta, rope_type = keys.number("rope.freq_base", 10000.0), keys.get("rope.scaling.type") or "none"
     if rope_type not in ROPE_TYPES:
         raise ModelError(f"{file.path} has rope scaling {rope_type!r}: supported in GGUF files are {', '.join(ROPE_TYPES)}")
     factors = tuple(file.read(FREQ_FACTORS).tolist()) if FREQ_FACTORS in file.tensors else ()
-    factor = keys.get("rope.scaling.factor", 1.0)
+    factor = keys.number("rope.scaling.factor", 1.0)
     if rope_type == "none" or factor == 1.0:
         return RopeConfig(theta=theta, freq_factors=factors)
     if rope_type == "linear":
@@ -92,10 +113,10 @@ def _rope(keys: _Keys, file: GGUFFile) -> RopeConfig:
         theta=theta,
         rope_type="yarn",
         factor=factor,
-        original_context_len=keys.get("rope.scaling.original_context_length") or keys.required("context_length"),
-        beta_fast=keys.get("rope.scaling.yarn_beta_fast", 32.0),
-        beta_slow=keys.get("rope.scaling.yarn_beta_slow", 1.0),
-        attention_factor=keys.get("rope.scaling.attn_factor", 1.0) * yarn_scale(factor, 1.0),
+        original_context_len=keys.count("rope.scaling.original_context_length", keys.count("context_length")),
+        beta_fast=keys.number("rope.scaling.yarn_beta_fast", 32.0),
+        beta_slow=keys.number("rope.scaling.yarn_beta_slow", 1.0),
+        attention_factor=keys.number("rope.scaling.attn_factor", 1.0) * yarn_scale(factor, 1.0),
         freq_factors=factors,
     )
 

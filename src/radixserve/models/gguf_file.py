@@ -4,6 +4,7 @@ The `gguf` package reads it too, but makes an array of every token of the vocabu
 dequantisation is the package's. Format: github.com/ggml-org/ggml, docs/gguf.md; versions 2 and 3, little endian.
 """
 
+import math
 import struct
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -111,4 +112,4 @@ class _Header:
         shape = tuple(self.scalar("Q") for _ in range(num_dims))[::-1]
         dtype, offset = GGMLQuantizationType(self.scalar("I")), self.scalar("Q")
         per_group, group_bytes = GGML_QUANT_SIZES[dtype]
-        return name, TensorInfo(shape, dtype, offset, int(np.prod(shape, dtype=np.int64)) // per_group * group_bytes)
+        return name, TensorInfo(shape, dtype, offset, math.prod(shape) // per_group * group_bytes)

@@ -20,19 +20,19 @@ def read_hf_config(directory: Path) -> ModelConfig:
     """Raises ModelError naming the key or value that is missing or not supported."""
     raw = _Raw(_read_json(directory / "config.json"), directory / "config.json")
     family = _check_supported(raw)
-    num_heads = raw.int("num_attention_heads")
-    hidden_size = raw.int("hidden_size")
+    num_heads = raw.count("num_attention_heads")
+    hidden_size = raw.count("hidden_size")
     attention_bias = family in ("llama", "qwen3") and bool(raw.get("attention_bias", False))
     rope = _rope(raw)
     return ModelConfig(
         architecture=family,
-        num_layers=raw.int("num_hidden_layers"),
+        num_layers=raw.count("num_hidden_layers"),
         hidden_size=hidden_size,
-        intermediate_size=raw.int("intermediate_size"),
+        intermediate_size=raw.count("intermediate_size"),
         num_heads=num_heads,
-        num_kv_heads=raw.get("num_key_value_heads") or num_heads,
-        head_dim=raw.get("head_dim") or hidden_size // num_heads,
-        vocab_size=raw.int("vocab_size"),
+        num_kv_heads=raw.count("num_key_value_heads", num_heads),
+        head_dim=raw.count("head_dim", hidden_size // num_heads),
+        vocab_size=raw.count("vocab_size"),
         max_context_len=_context_len(raw, rope),
         rms_norm_eps=float(raw.get("rms_norm_eps", 1e-6)),
         rope=rope,
@@ -56,8 +56,11 @@ class _Raw:
     def get(self, key: str, default: Any = None) -> Any:
         return self.values.get(key, default)
 
-    def int(self, key: str) -> int:
+    def count(self, key: str, default: int | None = None) -> int:
+        """A positive number; `default` stands for an absent one and for null."""
         value = self.values.get(key)
+        if value is None:
+            value = default
         if not isinstance(value, int) or value <= 0:
             raise ModelError(f"{self.path} has {key} {value!r}: a positive number is needed; the config is broken")
         return value
@@ -101,7 +104,7 @@ def _rope(raw: _Raw) -> RopeConfig:
     if rope_type == "default":
         return RopeConfig(theta=theta)
     factor = float(scaling.get("factor") or _missing(raw, "factor", rope_type))
-    original = int(scaling.get("original_max_position_embeddings") or raw.int("max_position_embeddings"))
+    original = int(scaling.get("original_max_position_embeddings") or raw.count("max_position_embeddings"))
     if rope_type == "linear":
         return RopeConfig(theta=theta, rope_type="linear", factor=factor)
     if rope_type == "llama3":
@@ -140,12 +143,12 @@ def _attention_factor(scaling: dict[str, Any], factor: float) -> float:
 
 def _context_len(raw: _Raw, rope: RopeConfig) -> int:
     """YaRN is switched on in files whose max_position_embeddings still names the original context."""
-    stated = raw.int("max_position_embeddings")
+    stated = raw.count("max_position_embeddings")
     return max(stated, int(rope.factor * rope.original_context_len)) if rope.rope_type == "yarn" else stated
 
 
 def _windows(raw: _Raw, family: str) -> tuple[int | None, ...]:
-    num_layers = raw.int("num_hidden_layers")
+    num_layers = raw.count("num_hidden_layers")
     if family == "mistral":
         return (raw.get("sliding_window", DEFAULT_MISTRAL_WINDOW),) * num_layers
     if family == "llama" or not raw.get("use_sliding_window", False):

@@ -19,7 +19,7 @@ from pathlib import Path
 from radixserve.errors import ModelError
 
 HUB_FILES = ["*.json", "*.jinja", "model*.safetensors"]
-HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+HUB_NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 
 
 @dataclass(frozen=True)
@@ -122,12 +122,12 @@ def _check_hash(name: str, path: Path, expected: str) -> None:
 
 def _fetch_from_hub(name: str) -> Path:
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
         return Path(snapshot_download(name, allow_patterns=HUB_FILES))
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         raise ModelError(
             f"could not bring {name} from the Hugging Face hub: {reason}; check the name and the network, or give a local directory"
         ) from error
