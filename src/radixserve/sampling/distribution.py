@@ -31,7 +31,7 @@ class Draws:
 
 def cumulative_weights(logits: torch.Tensor, peak: torch.Tensor, temperature: torch.Tensor) -> torch.Tensor:
     """Running sums of exp((logit - peak) / temperature) in order of ids: float64 [G, V]. `peak`, `temperature`: [G, 1]."""
-    return ((logits - peak) / temperature).exp_().cumsum(-1, dtype=torch.float64)
+    return (logits - peak).div_(temperature).exp_().cumsum(-1, dtype=torch.float64)
 
 
 def draw_whole(logits: torch.Tensor, peak: torch.Tensor, draws: Draws) -> np.ndarray:
