@@ -144,9 +144,8 @@ def _publish(options: DemoOptions, info: EngineInfo, comparisons: Sequence[Compa
         print(msgspec.json.encode(result).decode())
     else:
         console = Console()
-        console.print(demo_report.table(info, options.concurrency, comparisons))
-        for line in demo_report.explain(info, comparisons[:-1]):
-            console.print(line, highlight=False)
+        for table in demo_report.tables(info, options.concurrency, comparisons):
+            console.print(table)
     if differ and exact:
         print(f"answers differ with and without the cache in {info.dtype}: this must not be", file=sys.stderr)
         return 1

@@ -39,7 +39,7 @@ class Scale:
 
 
 FULL = Scale(num_chats=8, num_turns=6, num_questions=100, num_users=100, num_branches=16)
-QUICK = Scale(num_chats=4, num_turns=6, num_questions=16, num_users=6, num_branches=8)
+QUICK = Scale(num_chats=4, num_turns=6, num_questions=24, num_users=6, num_branches=8)
 
 
 def demo_workloads(encoder: Encoder, scale: Scale, seed: int = 0) -> list[Workload]:

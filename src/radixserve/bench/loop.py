@@ -15,8 +15,8 @@ from radixserve.messages import EngineInput, EngineOutput, EngineStats, FlushReq
 from radixserve.req import token_bytes
 from radixserve.sampling_params import SamplingParams
 
-TOP_LOGPROBS = 2
-"""Asked of every request, so that a differing answer can be explained by the gap between the two likeliest tokens."""
+TOP_LOGPROBS = 5
+"""Asked of every request, so that a differing answer can be explained by the gap between the two tokens."""
 
 
 class SteppedEngine(Protocol):

@@ -18,6 +18,7 @@ from starlette.routing import Route
 from radixserve.bench.client import BenchClient, RequestShape
 from radixserve.bench.load import run_workload, start_times
 from radixserve.bench.options import ServeBenchOptions
+from radixserve.bench.record import Record
 from radixserve.bench.serve import run
 from radixserve.bench.workloads import ChatSession, Turn, Workload
 from radixserve.errors import ConfigError
@@ -153,7 +154,7 @@ def test_failures_are_recorded_and_not_retried(broken: str, message: str) -> Non
 
 def test_sessions_run_at_the_given_concurrency_and_carry_their_history() -> None:
     async def scene(url: str) -> None:
-        seen = []
+        seen: list[Record] = []
         async with BenchClient(url) as client:
             records = await run_workload(client, CHATS, SHAPE, max_concurrency=2, on_record=seen.append)
         assert [(record.session, record.turn) for record in records] == [(i, turn) for i in range(6) for turn in range(2)]

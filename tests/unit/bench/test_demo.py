@@ -150,6 +150,7 @@ def test_the_few_shot_prompt_is_mostly_shared() -> None:
     prompts = [session.prompt([]) for session in few_shot.sessions]
     shared = len(prompts[0][: next(i for i, pair in enumerate(zip(*prompts, strict=False)) if len(set(pair)) > 1)])
     assert all(shared / len(prompt) > 0.85 for prompt in prompts)
+    assert isinstance(prompts[0], bytes)
     text = "".join(map(chr, np.frombuffer(prompts[0], np.int32)[1:]))
     assert text.count("Question:") == 9
     assert text.count("The answer is") == 8
@@ -201,7 +202,8 @@ def test_both_engines_are_asked_the_same_even_when_answers_differ() -> None:
     assert chats.with_cache.computed_tokens < chats.without_cache.computed_tokens
     assert {found.position for found in chats.differences} == {5}
     found = chats.differences[0]
-    assert (found.gap_with, found.gap_without) == (pytest.approx(0.25), pytest.approx(0.25))
+    assert found.gap_with == pytest.approx(0.25)
+    assert found.gap_without == pytest.approx(0.25)
     assert chats.summary_without.cached_tokens == 0
     shared_prefix = comparisons[2]
     assert 2500 <= (shared_prefix.summary_with.cached_tokens or 0) < 2520
@@ -267,15 +269,15 @@ def test_the_demo_fails_when_exact_answers_differ(engines: dict[str, Any], capsy
     assert run(DemoOptions(quick=True)) == 1
     captured = capsys.readouterr()
     assert "answers differ with and without the cache in float32" in captured.err
-    assert "first differs at token 4" in captured.out.replace("\n", " ")
-    assert "0.2500 apart with the cache" in captured.out.replace("\n", " ")
     assert "0/13" in captured.out
+    rows = [line.split() for line in captured.out.splitlines() if line.strip().startswith("few-shot")]
+    assert rows[-1] == ["few-shot", "3", "1", "4", "0.2500", "0.2500"]
 
 
 def test_a_near_tie_in_bfloat16_is_told_and_no_failure(engines: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     engines |= {"flips": frozenset([3]), "dtype": "bfloat16"}
     assert run(DemoOptions(quick=True)) == 0
-    assert "(bfloat16)" in capsys.readouterr().out
+    assert "Answers that differ in bfloat16" in capsys.readouterr().out
 
 
 def test_the_demo_refuses_no_concurrency() -> None:
