@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypedDict, Unpack, cast, overload
 
-import msgspec
 import numpy as np
 from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -147,13 +146,13 @@ class LLM:
     def _requests(self, prompts: list[np.ndarray], params: SamplingParams, options: Options) -> list[GenerateRequest]:
         """`n` requests a prompt, neighbours in the list, each with a seed of its own."""
         cache_salt, priority = options.get("cache_salt"), options.get("priority", 0)
-        requests = []
+        requests: list[GenerateRequest] = []
         for ids in prompts:
             self.engine.info.limits.check(ids, params)
-            for i in range(params.n):
-                seed = params.seed + i if params.seed is not None else secrets.randbits(63)
-                own = msgspec.structs.replace(params, n=1, seed=seed)
-                requests.append(GenerateRequest(self._next_rid(), token_bytes(ids), own, priority, cache_salt))
+            requests += [
+                GenerateRequest(self._next_rid(), token_bytes(ids), own, priority, cache_salt)
+                for own in params.choices(secrets.randbits(62))
+            ]
         return requests
 
     def _outputs(self, requests: list[GenerateRequest]) -> Iterator[Output]:

@@ -1,6 +1,7 @@
 """How one request samples: the fields users set, and what is a valid value of each."""
 
 import math
+from collections.abc import Iterator
 
 import msgspec
 
@@ -37,6 +38,16 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
     logprobs: int | None = None
+
+    def choices(self, random_seed: int) -> Iterator["SamplingParams"]:
+        """The parameters of each of the `n` choices, as requests of their own: choice i samples with seed + i.
+
+        `random_seed` serves where no seed is set, so that the engine itself never draws one.
+        """
+        first = self.seed if self.seed is not None else random_seed
+        for i in range(self.n):
+            wrapped = (first + i + SEED_LIMIT) % (2 * SEED_LIMIT) - SEED_LIMIT
+            yield msgspec.structs.replace(self, n=1, seed=wrapped)
 
     def validate(self, vocab_size: int) -> None:
         """Raises InvalidRequestError naming field, value and limit for the first field that is out of range."""

@@ -92,7 +92,7 @@ class Engine:
             num_nodes=cache.num_nodes,
             evicted_tokens=cache.num_evicted,
             num_preemptions=self.scheduler.num_preemptions,
-            **{field.name: getattr(totals, field.name) for field in dataclasses.fields(totals)},
+            **dataclasses.asdict(totals),
         )
 
     # Messages in

@@ -36,7 +36,6 @@ from radixserve.messages import (
 )
 from radixserve.process import worker
 from radixserve.process.channel import ClientEnd, make_folder
-from radixserve.sampling_params import SEED_LIMIT
 
 DRAIN_MS = 100
 """How long to wait for the last messages of a process that has ended."""
@@ -139,11 +138,8 @@ class EngineClient:
         return str(next(self._ids))
 
     def _expand(self, request: GenerateRequest) -> Iterator[GenerateRequest]:
-        """One request a choice, each with a seed of its own, so that the engine itself draws no random numbers."""
-        seed = request.params.seed if request.params.seed is not None else random.getrandbits(62)
-        for i in range(request.params.n):
-            wrapped = (seed + i + SEED_LIMIT) % (2 * SEED_LIMIT) - SEED_LIMIT
-            params = msgspec.structs.replace(request.params, n=1, seed=wrapped)
+        """One request a choice, each with an id and a seed of its own."""
+        for params in request.params.choices(random.getrandbits(62)):
             yield msgspec.structs.replace(request, rid=self._next_id(), params=params)
 
     async def _supervise(self) -> None:
