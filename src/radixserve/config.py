@@ -34,7 +34,7 @@ class EngineConfig:
     """Size of the KV pool in tokens; by default from --kv-cache-memory."""
 
     kv_cache_memory: str | None = None
-    """Memory of the KV pool, such as 2GiB; by default half of what is free when the weights are loaded, at most 4GiB (CUDA: 85%)."""
+    """Memory of the KV pool, such as 2GiB; by default half of what is free after loading, at most 4GiB (on CUDA 85%)."""
 
     page_size: int = 1
     """Tokens a page. Matches round down to pages; 1 reuses every token."""
