@@ -52,4 +52,4 @@ def _read(path: Path) -> list[TraceRequest]:
 
 
 def _page(hash_id: int, vocab_size: int, seed: int) -> bytes:
-    return TokenSource((seed << 32) + hash_id, vocab_size).take(PAGE_LEN)
+    return TokenSource(f"mooncake {hash_id}", seed, vocab_size).take(PAGE_LEN)

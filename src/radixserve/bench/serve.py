@@ -131,7 +131,7 @@ def _result(
             "name": workload.name,
             "sessions": len(workload.sessions),
             "requests": workload.num_requests,
-            "note": workload.note,
+            "note": _note(workload, summary, ideal),
         },
         "summary": report.as_json(summary),
         "ideal": asdict(ideal) | {"points_below_ideal": _points_below(summary, ideal)},
@@ -147,8 +147,15 @@ def _points_below(summary: Summary, ideal: Ideal) -> float | None:
     return round((ideal.hit_rate - summary.hit_rate) * 100, 3)
 
 
+def _note(workload: Workload, summary: Summary, ideal: Ideal) -> str:
+    """What a reader must know of these results."""
+    below = _points_below(summary, ideal)
+    warm = "more than an infinite cache: this one was not empty at the start, see --flush-cache" if below and below < 0 else ""
+    return "; ".join(note for note in (workload.note, warm) if note)
+
+
 def _table(workload: Workload, model: str, summary: Summary, ideal: Ideal) -> Table:
-    table = Table(title=f"{workload.name} on {model}", show_header=False, caption=workload.note or None)
+    table = Table(title=f"{workload.name} on {model}", show_header=False, caption=_note(workload, summary, ideal) or None)
     table.add_column()
     table.add_column(justify="right")
     points = _points_below(summary, ideal)

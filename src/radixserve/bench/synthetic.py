@@ -25,13 +25,15 @@ def generated_shared_prefix(
     seed: int = 0,
 ) -> Workload:
     """Groups of prompts that share a system prompt and differ in the question, shuffled. Lengths in tokens."""
-    rng = random.Random(seed)
-    ids = TokenSource(seed, vocab_size)
-    sessions = []
-    for _ in range(num_groups):
-        system_prompt = ids.take(system_prompt_len)
-        sessions += [_single(system_prompt + ids.take(question_len), output_len) for _ in range(prompts_per_group)]
-    rng.shuffle(sessions)
+    sessions = _grouped(
+        TokenSource("generated-shared-prefix", seed, vocab_size),
+        num_groups,
+        prompts_per_group,
+        system_prompt_len,
+        question_len,
+        output_len,
+    )
+    random.Random(seed).shuffle(sessions)
     return Workload("generated-shared-prefix", tuple(sessions))
 
 
@@ -48,27 +50,21 @@ def prefix_repetition(
     """`num_prompts` prompts over `num_prefixes` prefixes, as many on each, shuffled; what doesn't divide is left out."""
     if num_prompts < num_prefixes:
         raise ConfigError(f"{num_prompts} prompts can't use {num_prefixes} prefixes: raise --num-prompts")
-    shared = generated_shared_prefix(
-        num_groups=num_prefixes,
-        prompts_per_group=num_prompts // num_prefixes,
-        system_prompt_len=prefix_len,
-        question_len=suffix_len,
-        output_len=output_len,
-        vocab_size=vocab_size,
-        seed=seed,
-    )
+    ids = TokenSource("prefix-repetition", seed, vocab_size)
+    sessions = _grouped(ids, num_prefixes, num_prompts // num_prefixes, prefix_len, suffix_len, output_len)
+    random.Random(seed).shuffle(sessions)
     left_out = num_prompts % num_prefixes
     note = f"{left_out} prompts left out: {num_prompts} don't divide by {num_prefixes} prefixes" if left_out else ""
-    return Workload("prefix-repetition", shared.sessions, note=note)
+    return Workload("prefix-repetition", tuple(sessions), note=note)
 
 
 class TokenSource:
-    """Random token ids, the same for the same seed."""
+    """Random token ids: the same for the same name and seed, others for another name."""
 
-    def __init__(self, seed: int, vocab_size: int) -> None:
+    def __init__(self, name: str, seed: int, vocab_size: int) -> None:
         if vocab_size <= LOWEST_ID:
             raise ConfigError(f"--vocab-size is {vocab_size}: prompts of random ids need more than {LOWEST_ID}")
-        self._rng = np.random.Generator(np.random.PCG64(seed))
+        self._rng = np.random.Generator(np.random.PCG64([seed, *name.encode()]))
         self._vocab_size = vocab_size
 
     def take(self, count: int) -> bytes:
@@ -76,5 +72,12 @@ class TokenSource:
         return self._rng.integers(LOWEST_ID, self._vocab_size, size=count, dtype=np.int32).tobytes()
 
 
-def _single(prompt: bytes, output_len: int) -> TokenSession:
-    return TokenSession((Turn(prompt, output_len),))
+def _grouped(
+    ids: TokenSource, num_groups: int, prompts_per_group: int, shared_len: int, own_len: int, output_len: int
+) -> list[TokenSession]:
+    """Prompts of groups, one group after the other; those of a group share their first `shared_len` tokens."""
+    sessions = []
+    for _ in range(num_groups):
+        shared = ids.take(shared_len)
+        sessions += [TokenSession((Turn(shared + ids.take(own_len), output_len),)) for _ in range(prompts_per_group)]
+    return sessions

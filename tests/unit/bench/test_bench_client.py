@@ -228,3 +228,9 @@ def test_prompts_of_ids_need_no_tokenizer(capsys: pytest.CaptureFixture[str]) ->
     ideal = json.loads(capsys.readouterr().out)["ideal"]
     assert ideal["token_ids"] == "sent as ids"
     assert ideal["hit_rate"] == 0.5
+
+
+def test_more_than_the_ideal_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    with serving(Stub()) as url:
+        assert run(ServeBenchOptions(base_url=url, gsp_num_groups=1, gsp_prompts_per_group=1)) == 0
+    assert "not empty at the start" in " ".join(capsys.readouterr().out.split())

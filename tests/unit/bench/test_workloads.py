@@ -45,6 +45,17 @@ def test_random_workloads_depend_on_the_seed_alone() -> None:
     assert prompts(GSP) != prompts(replace(GSP, seed=1))
 
 
+def test_workloads_of_random_ids_share_nothing_with_one_another(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.jsonl"
+    trace.write_text('{"input_length": 57, "output_length": 1, "hash_ids": [0]}')
+    others = [
+        ServeBenchOptions(dataset="prefix-repetition", num_prompts=10, vocab_size=1000),
+        ServeBenchOptions(dataset="mooncake", dataset_path=trace, vocab_size=1000),
+    ]
+    starts = [{prompt[:40] for prompt in prompts(options)} for options in (GSP, *others)]
+    assert len(set.union(*starts)) == sum(len(start) for start in starts)
+
+
 def test_num_prompts_cuts_a_workload() -> None:
     assert prompts(replace(GSP, num_prompts=5)) == prompts(GSP)[:5]
 
