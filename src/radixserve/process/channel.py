@@ -50,7 +50,9 @@ class EngineEnd:
 
     def close(self) -> None:
         """Waits up to LINGER_MS until what was sent is out."""
-        self._context.destroy(linger=LINGER_MS)
+        self._inputs.close(linger=0)
+        self._outputs.close(linger=LINGER_MS)
+        self._context.term()
 
 
 class ClientEnd:
@@ -78,7 +80,9 @@ class ClientEnd:
 
     def close(self) -> None:
         """Drops what is not sent yet."""
-        self._context.destroy(linger=0)
+        self._inputs.close(linger=0)
+        self._outputs.close(linger=0)
+        self._context.term()
 
 
 def _connect(socket: Any, path: Path) -> Any:

@@ -40,8 +40,8 @@ async def model(request: Request) -> Response:
 async def server_info(request: Request) -> Response:
     """What the engine is, its settings and its latest figures."""
     service = service_of(request)
-    info = msgspec.to_builtins(service.info)
-    return json_reply({"version": radixserve.__version__, **info, "stats": msgspec.to_builtins(service.client.stats)})
+    info, stats = msgspec.structs.asdict(service.info), msgspec.structs.asdict(service.client.stats)
+    return json_reply({"version": radixserve.__version__, **info, "stats": stats})
 
 
 async def metrics(request: Request) -> Response:

@@ -24,6 +24,8 @@ from radixserve.server.request_log import RequestLogMiddleware
 from radixserve.server.service import Service
 from radixserve.text.tokenizer import Tokenizer
 
+BACKLOG = 2048
+
 
 def serve(engine: EngineConfig, server: ServerConfig) -> int:
     """Serves until SIGTERM, SIGINT or the engine's death; returns the process's exit code.
@@ -65,12 +67,13 @@ def make_app(service: Service) -> Starlette:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A socket bound to the address, not listening yet. Raises ConfigError when it can't be had."""
+    """A socket that listens: who connects before the model is loaded waits. Raises ConfigError when the address can't be had."""
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         listener = socket.socket(family, kind)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
+        listener.listen(BACKLOG)
     except (OSError, OverflowError) as error:
         raise ConfigError(f"can't listen on {host}:{port}: {error}; choose another --host or --port") from error
     return listener

@@ -53,7 +53,8 @@ def _too_large(size: str, max_bytes: int) -> HttpError:
 
 def _wrong_type(message: str, raw: bytes) -> InvalidRequestError:
     """msgspec says "Expected `int`, got `str` - at `$.n`"; says it as "n is 'three': expected int, got str"."""
-    reason, _, path = message.partition(" - at `$")
+    reason, _, place = message.partition(" - at ")  # `$.field`, or `key` in `$.field`
+    path = place.rpartition("$")[2]
     reason = reason.replace("`", "")
     reason = reason[0].lower() + reason[1:]
     keys = re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", path.removesuffix("`"))
@@ -65,7 +66,10 @@ def _wrong_type(message: str, raw: bytes) -> InvalidRequestError:
 
 
 def _value(raw: bytes, keys: list[tuple[str, str]]) -> str:
-    value: Any = msgspec.json.decode(raw)
+    try:
+        value: Any = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, RecursionError):
+        return ""  # such as a number beyond what a float holds
     for name, index in keys:
         if isinstance(value, dict) and name in value:
             value = value[name]

@@ -1,6 +1,8 @@
 """/v1/chat/completions: the next turn of a conversation."""
 
 import asyncio
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,7 +40,8 @@ async def chat_completions(request: Request) -> Generation:
     body.refuse()
     params = body.sampling_params(max_tokens=_max_tokens(body), logprobs=_logprobs(body))
     prompt = await _encode(body, service)
-    requests = make_requests([prompt], body, params, service.info.limits)
+    with _chat_names(body):
+        requests = make_requests([prompt], body, params, service.info.limits)
     include_usage = bool(body.stream_options and body.stream_options.include_usage)
     shape = ChatShape(
         id=f"chatcmpl-{record.id}",
@@ -116,6 +119,20 @@ def _logprobs(body: ChatBody) -> int | None:
     if body.top_logprobs:
         raise InvalidRequestError(f"top_logprobs is {body.top_logprobs}: needs logprobs set to true", param="top_logprobs")
     return None
+
+
+@contextlib.contextmanager
+def _chat_names(body: ChatBody) -> Iterator[None]:
+    """Errors name fields as this route's clients write them."""
+    names = {"prompt": "messages", "logprobs": "top_logprobs"}
+    if body.max_completion_tokens is not None:
+        names["max_tokens"] = "max_completion_tokens"
+    try:
+        yield
+    except InvalidRequestError as error:
+        name = names.get(error.param or "", error.param)
+        message = error.message.replace(f"{error.param} is", f"{name} is")
+        raise InvalidRequestError(message, param=name, code=error.code) from None
 
 
 async def _encode(body: ChatBody, service: Service) -> np.ndarray:

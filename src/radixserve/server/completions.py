@@ -74,8 +74,7 @@ class CompletionShape:
         logprobs = None
         if output.logprobs:
             offset = self._offsets.get(number, 0)
-            logprobs = completion_logprobs(self.tokenizer, list(output.logprobs), offset)
-            self._offsets[number] = logprobs.text_offset[-1] + len(logprobs.tokens[-1])
+            logprobs, self._offsets[number] = completion_logprobs(self.tokenizer, list(output.logprobs), offset)
         return self._chunk(CompletionChoice(number, output.text, logprobs, output.finish_reason, output.stop_reason))
 
     def usage_chunk(self, usage: Usage) -> Completion:
@@ -96,7 +95,7 @@ class CompletionShape:
         return self.prefixes[number // self.n] if self.prefixes else ""
 
     def _logprobs(self, answer: Answer) -> CompletionLogprobs | None:
-        return completion_logprobs(self.tokenizer, answer.logprobs, 0) if answer.logprobs else None
+        return completion_logprobs(self.tokenizer, answer.logprobs, 0)[0] if answer.logprobs else None
 
     def _chunk(self, choice: CompletionChoice) -> Completion:
         return Completion(id=self.id, created=self.created, model=self.model, choices=[choice], usage=self.chunk_usage)

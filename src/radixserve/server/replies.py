@@ -54,11 +54,11 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TopLogprob(msgspec.Struct, frozen=True):
-    """`bytes` is None where a token is a part of a character."""
+    """`bytes` are exact where a token is a part of a character and `token` has a replacement mark."""
 
     token: str
     logprob: float
-    bytes: list[int] | None
+    bytes: list[int]
 
 
 class ChatTokenLogprob(msgspec.Struct, frozen=True):
@@ -66,7 +66,7 @@ class ChatTokenLogprob(msgspec.Struct, frozen=True):
 
     token: str
     logprob: float
-    bytes: list[int] | None
+    bytes: list[int]
     top_logprobs: list[TopLogprob]
 
 

@@ -1,34 +1,33 @@
-"""Tokens as text, for logprobs."""
+"""Tokens as text, for logprobs. A token may be a part of a character: then its bytes are what identifies it."""
 
 from radixserve.messages import TokenLogprob
 from radixserve.server.replies import ChatLogprobs, ChatTokenLogprob, CompletionLogprobs, TopLogprob
 from radixserve.text.tokenizer import Tokenizer
 
-REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
+def completion_logprobs(tokenizer: Tokenizer, logprobs: list[TokenLogprob], offset: int) -> tuple[CompletionLogprobs, int]:
+    """The lists of /v1/completions, and the next offset. `offset`: characters of the answer before the first of these tokens.
 
-def completion_logprobs(tokenizer: Tokenizer, logprobs: list[TokenLogprob], offset: int) -> CompletionLogprobs:
-    """The lists of /v1/completions. `offset`: characters of the answer before the first of these tokens.
-
-    The alternatives include the sampled token, as OpenAI's do.
+    The alternatives include the sampled token, as OpenAI's do. Tokens that are no whole characters are written as OpenAI writes
+    them, `bytes:\\xe2\\x82`, so that two of them never share a key.
     """
     shown = CompletionLogprobs([], [], [], [])
     for item in logprobs:
-        text = _text(tokenizer, item.token_id)
-        shown.tokens.append(text)
+        name = _name(tokenizer, item.token_id)
+        shown.tokens.append(name)
         shown.token_logprobs.append(item.logprob)
-        shown.top_logprobs.append({text: item.logprob} | {_text(tokenizer, other): value for other, value in item.top})
+        shown.top_logprobs.append({name: item.logprob} | {_name(tokenizer, other): value for other, value in item.top})
         shown.text_offset.append(offset)
-        offset += len(text)
-    return shown
+        offset += len(tokenizer.token_bytes[item.token_id].decode(errors="ignore"))
+    return shown, offset
 
 
 def chat_logprobs(tokenizer: Tokenizer, logprobs: list[TokenLogprob]) -> ChatLogprobs:
     """The list of /v1/chat/completions."""
 
     def top(token_id: int, value: float) -> TopLogprob:
-        text = _text(tokenizer, token_id)
-        return TopLogprob(text, value, _bytes(text))
+        raw = tokenizer.token_bytes[token_id]
+        return TopLogprob(raw.decode(errors="replace"), value, list(raw))
 
     content = []
     for item in logprobs:
@@ -38,9 +37,9 @@ def chat_logprobs(tokenizer: Tokenizer, logprobs: list[TokenLogprob]) -> ChatLog
     return ChatLogprobs(content)
 
 
-def _text(tokenizer: Tokenizer, token_id: int) -> str:
-    return tokenizer.decode([token_id], skip_special_tokens=False)
-
-
-def _bytes(text: str) -> list[int] | None:
-    return None if REPLACEMENT in text else list(text.encode())
+def _name(tokenizer: Tokenizer, token_id: int) -> str:
+    raw = tokenizer.token_bytes[token_id]
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in raw)

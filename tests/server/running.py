@@ -1,0 +1,112 @@
+"""A real server in processes of its own, for tests."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+
+from radixserve.config import EngineConfig, ServerConfig
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = """
+import json, sys
+from radixserve.config import EngineConfig, ServerConfig
+from radixserve.server.app import serve
+engine, server = (json.loads(text) for text in sys.argv[1:])
+sys.exit(serve(EngineConfig(**engine), ServerConfig(**server)))
+"""
+
+
+@dataclass
+class RunningServer:
+    """`url` is None when it did not start; `log` is what it wrote to stderr."""
+
+    process: "subprocess.Popen[str]"
+    url: str
+    log_file: Path
+
+    @property
+    def log(self) -> str:
+        return self.log_file.read_text()
+
+    @property
+    def engine(self) -> psutil.Process:
+        """The engine's process."""
+        children = psutil.Process(self.process.pid).children()
+        return next(child for child in children if "spawn_main" in " ".join(child.cmdline()))
+
+    def get(self, path: str) -> Any:
+        return httpx.get(self.url + path, timeout=10).json()
+
+    def post(self, path: str, **body: Any) -> httpx.Response:
+        return httpx.post(self.url + path, json=body, timeout=60)
+
+    def stats(self) -> dict[str, Any]:
+        return self.get("/server_info")["stats"]
+
+    def wait_idle(self) -> dict[str, Any]:
+        """Waits until no request waits or runs; every slot must then be free or evictable."""
+        wait_until(lambda: (s := self.stats())["num_running"] == 0 == s["num_waiting"])
+        stats = self.stats()
+        assert stats["protected_slots"] == 0 == stats["request_slots"]
+        assert stats["free_slots"] + stats["evictable_slots"] == stats["num_slots"]
+        return stats
+
+
+def launch(tmp_path: Path, model: Path | str, engine: dict[str, Any], server: dict[str, Any]) -> RunningServer:
+    """Starts a server and returns at once."""
+    EngineConfig(**engine), ServerConfig(**server)  # misspelt settings fail here
+    settings = [json.dumps({"model": str(model)} | engine), json.dumps({"port": 0} | server)]
+    log_file = tmp_path / "server.log"
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src"), "OMP_WAIT_POLICY": "PASSIVE"}
+    with log_file.open("w") as log:
+        command = [sys.executable, "-c", PROGRAM, *settings]
+        process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=log, text=True)
+    return RunningServer(process, "", log_file)
+
+
+@contextlib.contextmanager
+def running(tmp_path: Path, model: Path, *, server: dict[str, Any] | None = None, **engine: Any) -> Iterator[RunningServer]:
+    """A server that is ready, on a free port, in float32."""
+    this = launch(tmp_path, model, {"dtype": "float32", "device": "cpu", "num_threads": 1} | engine, server or {})
+    assert this.process.stdout is not None
+    try:
+        for line in this.process.stdout:
+            if "http://" in line:
+                this.url = line.strip()
+                break
+        assert this.url, this.log
+        yield this
+    finally:
+        this.process.kill()
+        this.process.wait()
+        this.process.stdout.close()
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float = 15.0) -> None:
+    """Polls another process's state."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.01)
+
+
+def frames(text: str) -> list[Any]:
+    """The data of a server-sent event stream, strictly: JSON objects, and `[DONE]` as a string, nothing else."""
+    assert text.endswith("\n\n")
+    found = []
+    for frame in text.removesuffix("\n\n").split("\n\n"):
+        assert frame.startswith("data: ")
+        assert "\n" not in frame
+        data = frame.removeprefix("data: ")
+        found.append(data if data == "[DONE]" else json.loads(data))
+    return found
