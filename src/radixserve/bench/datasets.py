@@ -59,8 +59,9 @@ def _check(options: ServeBenchOptions) -> None:
     for field in fields(options):
         value = getattr(options, field.name)
         flag = "--" + field.name.replace("_", "-")
-        if type(value) is int and field.name != "seed" and value < 1:
-            raise ConfigError(f"{flag} is {value}: must be at least 1")
+        least = 0 if field.name == "seed" else 1
+        if type(value) is int and value < least:
+            raise ConfigError(f"{flag} is {value}: must be at least {least}")
     if options.request_rate is not None and not options.request_rate > 0:
         raise ConfigError(f"--request-rate is {options.request_rate}: must be above 0; leave it out to start each when one ends")
     if options.output_file is not None and not options.output_file.parent.is_dir():

@@ -142,6 +142,7 @@ def test_a_session_of_tokens_appends_generated_ids() -> None:
         (ServeBenchOptions(dataset="mooncake"), "mooncake needs a file: set --dataset-path"),
         (ServeBenchOptions(dataset="mt-bench-101", dataset_path=Path("/nowhere")), "/nowhere is not a file"),
         (ServeBenchOptions(max_concurrency=0), "--max-concurrency is 0: must be at least 1"),
+        (ServeBenchOptions(seed=-1), "--seed is -1: must be at least 0"),
         (ServeBenchOptions(request_rate=0.0), "--request-rate is 0.0: must be above 0"),
         (ServeBenchOptions(vocab_size=10), "--vocab-size is 10"),
         (ServeBenchOptions(output_file=Path("/nowhere/x.json")), "there is no folder /nowhere"),
