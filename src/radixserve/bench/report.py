@@ -5,6 +5,7 @@ Every figure of a summary is computed from the records of requests that succeede
 
 import os
 import platform
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -84,9 +85,9 @@ def percentile(values: Sequence[float], percent: float) -> float:
 
 
 def environment(command: Sequence[str]) -> dict[str, Any]:
-    """Where, when and with what a run was made."""
+    """Where, when and with what a run was made. An --api-key in the command is left out."""
     return {
-        "command": " ".join(command),
+        "command": shlex.join(_without_key(command)),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": {
             "cpu": cpu_model(),
@@ -121,6 +122,18 @@ def percent(share: float | None) -> str:
 def seconds(value: float) -> str:
     """A duration in the unit that suits it."""
     return f"{value * 1000:.0f} ms" if value < 1 else f"{value:.2f} s"
+
+
+def _without_key(command: Sequence[str]) -> list[str]:
+    """The command without --api-key and its value, in either spelling."""
+    words = iter(command)
+    kept = []
+    for word in words:
+        if word == "--api-key":
+            next(words, None)
+        elif not word.startswith("--api-key="):
+            kept.append(word)
+    return kept
 
 
 def _version(name: str) -> str | None:

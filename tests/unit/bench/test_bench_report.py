@@ -61,3 +61,8 @@ def test_the_environment_says_what_a_reader_needs() -> None:
     assert found["machine"]["cpu"]
     assert found["machine"]["cores"] >= 1
     assert found["versions"]["numpy"]
+
+
+def test_no_key_is_kept() -> None:
+    command = ["radixserve", "--api-key", "secret", "--api-key=secret", "--model", "a b"]
+    assert environment(command)["command"] == "radixserve --model 'a b'"
