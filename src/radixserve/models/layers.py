@@ -3,21 +3,27 @@
 import torch
 from torch.nn.functional import linear
 
+SPLIT_INPUTS = 1024
+"""From about this many inputs on, oneDNN may split the sum of a lone row, and so round it otherwise than in a batch."""
+
 
 class Linear:
     """x W^T + b. `weight`: [outputs, inputs]; `bias`: [outputs] or None.
 
-    bfloat16 weights on a CPU are repacked once into oneDNN's own layout: 1.1 to 2.5 times faster than `linear` at every batch size
-    measured, most when there is one token.
+    On a CPU, float32 and bfloat16 weights are repacked once into oneDNN's own layout. That is faster than `linear` at almost every
+    shape and number of tokens, and a token's result does not depend on how many there are; `docs/models.md` has the figures.
     """
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
         self._packed = _can_pack(weight)
         self._weight = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous()) if self._packed else weight
         self._bias = bias
+        self._splits_lone_row = self._packed and weight.shape[1] >= SPLIT_INPUTS
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """[T, inputs] to [T, outputs]."""
+        if self._splits_lone_row and x.shape[0] == 1:
+            return self(x.expand(2, -1))[:1]
         if self._packed:
             y: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, self._weight, self._bias, "none", [], "")
             return y
@@ -25,10 +31,12 @@ class Linear:
 
 
 def _can_pack(weight: torch.Tensor) -> bool:
-    """oneDNN takes bfloat16 where the CPU has AVX512; elsewhere `linear` computes it."""
-    if weight.dtype != torch.bfloat16 or weight.device.type != "cpu" or not torch._C._has_mkldnn:
+    """oneDNN has no float64, and bfloat16 only where the CPU has AVX512; `linear` computes the rest."""
+    if weight.device.type != "cpu" or not torch._C._has_mkldnn:
         return False
-    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    if weight.dtype == torch.bfloat16:
+        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return weight.dtype == torch.float32
 
 
 class RMSNorm:

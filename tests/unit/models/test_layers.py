@@ -20,15 +20,17 @@ def test_the_norm_rounds_as_transformers_does(dtype: torch.dtype) -> None:
     torch.testing.assert_close(RMSNorm(weight, 1e-5)(x), reference(x).detach(), rtol=1e-6, atol=0)
 
 
+@pytest.mark.parametrize("num_inputs", [96, 1536])
 @pytest.mark.parametrize("num_tokens", [0, 1, 3, 17, 64])
 @pytest.mark.parametrize("biased", [False, True])
-def test_packed_bfloat16_linears_compute_the_product(num_tokens: int, biased: bool) -> None:
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5), (torch.bfloat16, 1e-2)])
+def test_linears_compute_the_product(num_inputs: int, num_tokens: int, biased: bool, dtype: torch.dtype, tolerance: float) -> None:
     generator = torch.Generator().manual_seed(0)
-    weight = torch.randn(48, 96, generator=generator).bfloat16()
-    bias = torch.randn(48, generator=generator).bfloat16() if biased else None
-    x = torch.randn(num_tokens, 96, generator=generator).bfloat16()
+    weight = (torch.randn(48, num_inputs, generator=generator) / num_inputs**0.5).to(dtype)
+    bias = torch.randn(48, generator=generator).to(dtype) if biased else None
+    x = torch.randn(num_tokens, num_inputs, generator=generator).to(dtype)
     exact = linear(x.double(), weight.double(), bias.double() if bias is not None else None)
-    torch.testing.assert_close(Linear(weight, bias)(x).double(), exact, rtol=0.01, atol=0.05)
+    torch.testing.assert_close(Linear(weight, bias)(x).double(), exact, rtol=tolerance, atol=5 * tolerance)
 
 
 @pytest.mark.parametrize(
