@@ -86,16 +86,16 @@ class FIFO(Policy):
 
 @register("slru")
 class SLRU(Policy):
-    """Segmented LRU: a leaf that has been reused is protected, so that a flood of prompts seen once does not wash it out.
+    """Segmented LRU: a leaf reused twice is protected, so that a flood of prompts seen once or continued once spares it.
 
-    Its idle time counts an eighth. It ages all the same: a cache can't fill up with what was once reused.
+    Its idle time counts an eighth. It ages all the same: a cache can't fill up with what was once popular.
     """
 
     num_classes = 2
     WEIGHT = 8
 
     def class_of(self, node: Node) -> int:
-        return 1 if node.hit_count else 0
+        return 1 if node.hit_count >= 2 else 0
 
     def order(self, node: Node) -> int:
         return node.last_access_time

@@ -1,0 +1,281 @@
+"""The cache against a naive model: random requests of several namespaces, page sizes and policies.
+
+The model knows the set of token sequences that were published, and simulates the pool's contents: a request that computes a
+token writes what its KV depends on, the namespace and all tokens up to it, into its slot. So a hit on a wrong slot is seen.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from radixserve.cache.events import CacheEvent, Evicted
+from radixserve.cache.eviction import POLICIES
+from radixserve.cache.prefix_cache import Lease, Match, PrefixCache
+from radixserve.cache.radix_tree import Node
+from radixserve.errors import BusyError, LockError, OutOfSlotsError
+from radixserve.req import ExtraKey, token_bytes
+
+NAMESPACES = [ExtraKey(), ExtraKey(cache_salt="a"), ExtraKey(adapter="a")]
+Tokens = tuple[int, ...]
+namespaces = st.sampled_from(NAMESPACES)
+
+
+@st.composite
+def prompts(draw: st.DrawFn) -> Tokens:
+    """Tokens that are 0 but for a few places: long enough to fill pages, alike enough to part in the middle of one."""
+    length = draw(st.integers(1, 48))
+    ones = draw(st.sets(st.sampled_from([0, 5, 12, 16, 21, 32, 40]), max_size=2))
+    return tuple(1 if position in ones else 0 for position in range(length))
+
+
+@dataclass(eq=False)
+class Request:
+    """A running request of the model."""
+
+    extra_key: ExtraKey
+    tokens: Tokens
+    lease: Lease
+    computed: int
+
+
+def shared(a: Tokens, b: Tokens) -> int:
+    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+
+
+class CacheMachine(RuleBasedStateMachine):
+    @initialize(page_size=st.sampled_from([1, 3, 4, 16]), policy=st.sampled_from(sorted(POLICIES)), num_slots=st.integers(48, 100))
+    def start(self, page_size: int, policy: str, num_slots: int) -> None:
+        self.events: list[CacheEvent] = []
+        self.cache = PrefixCache(num_slots, page_size, policy, listener=self.events.append)
+        self.contents: dict[int, tuple[ExtraKey, Tokens]] = {}
+        self.requests: list[Request] = []
+        self.matches: list[tuple[Match, Tokens, ExtraKey]] = []
+
+    # What the model can say
+
+    def cached(self) -> dict[Node, tuple[ExtraKey, Tokens]]:
+        """Each node's namespace and all tokens from the root to its end."""
+        found: dict[Node, tuple[ExtraKey, Tokens]] = {}
+        for extra_key, root in self.cache.tree.roots.items():
+            found[root] = extra_key, ()
+        for _, node in self.cache.walk():
+            assert node.parent is not None
+            extra_key, above = found[node.parent]
+            found[node] = extra_key, above + tuple(np.frombuffer(node.key, dtype=np.int32).tolist())
+        return found
+
+    def longest(self, tokens: Tokens, extra_key: ExtraKey) -> int:
+        return max((shared(tokens, path) for key, path in self.cached().values() if key == extra_key), default=0)
+
+    def snapshot(self) -> object:
+        cache = self.cache
+        nodes = [(depth, n.serial, n.key, tuple(n.slots), n.last_access_time, n.lock_ref) for depth, n in cache.walk()]
+        return nodes, list(cache.tree.roots), cache.pool.free_slots().tolist(), cache.request_size, cache.clock
+
+    def victims(self, num_tokens: int) -> list[int]:
+        """Serial numbers of the leaves that should go, found by looking at all leaves each time."""
+        policy, children = self.cache.queue._policy, {node: set(node.children.values()) for node in self.cached()}
+        gone: list[int] = []
+        while num_tokens > 0:
+            leaves = [node for node in children if node.parent and not children[node] and not node.lock_ref]
+            if not leaves:
+                break
+
+            def key(node: Node) -> tuple[object, ...]:
+                class_, order = policy.class_of(node), policy.order(node)
+                return policy.rank(class_, order, self.cache.clock), class_, order, node.serial
+
+            victim = min(leaves, key=key)
+            assert victim.parent is not None
+            children[victim.parent].remove(victim)
+            del children[victim]
+            num_tokens -= victim.num_tokens
+            gone.append(victim.serial)
+        return gone
+
+    def evicted(self) -> list[int]:
+        return [event.serial for event in self.events if isinstance(event, Evicted)]
+
+    # What requests do
+
+    @rule(tokens=prompts(), extra_key=namespaces)
+    def match(self, tokens: Tokens, extra_key: ExtraKey) -> None:
+        before = self.snapshot()
+        match = self.cache.match(token_bytes(list(tokens)), extra_key)
+        assert self.snapshot() == before
+        assert match.cached_len == self.longest(tokens, extra_key)
+        assert match.path_len == match.cached_len // self.cache.page_size * self.cache.page_size
+        assert match.evictable_len <= match.path_len
+        self.matches.append((match, tokens, extra_key))
+
+    @rule(tokens=prompts(), known=st.integers(0, 48), extra_key=namespaces, priority=st.integers(-1, 1), started=st.booleans())
+    def start_request(self, tokens: Tokens, known: int, extra_key: ExtraKey, priority: int, started: bool) -> None:
+        """Acquires what is `known` of the tokens; the rest is what it will generate."""
+        prompt = token_bytes(list(tokens[:known]))
+        longest, clock, evictable = self.longest(tokens[:known], extra_key), self.cache.clock, self.cache.evictable_size
+        match = self.cache.match(prompt, extra_key)
+        lease = self.cache.acquire(prompt, extra_key, priority=priority)
+        assert lease.cached_len == longest
+        assert self.cache.clock == clock + 1
+        if lease.source is None:
+            assert self.cache.evictable_size == evictable - match.evictable_len
+        assert self.cache.match(prompt, extra_key).cached_len == longest
+        request = Request(extra_key, tokens, lease, lease.tree_len)
+        self.requests.append(request)
+        if started:
+            self.give_slots(request, len(tokens))
+
+    @precondition(lambda self: self.requests)
+    @rule(data=st.data(), num_tokens=st.sampled_from([1, 4, 20, 48]), publish_all=st.booleans())
+    def step(self, data: st.DataObject, num_tokens: int, publish_all: bool) -> None:
+        """Slots for a chunk, its copy and computation, and publication of what is computed or less."""
+        request = data.draw(st.sampled_from(self.requests))
+        length = min(max(request.computed, request.lease.cached_len) + num_tokens, len(request.tokens))
+        self.give_slots(request, length)
+        self.run_step(request, num_tokens)
+        self.publish_up_to(request, request.computed if publish_all else data.draw(st.integers(0, request.computed)))
+
+    @precondition(lambda self: self.requests)
+    @rule(data=st.data())
+    def finish(self, data: st.DataObject) -> None:
+        """The rest of a request at once."""
+        request = data.draw(st.sampled_from(self.requests))
+        self.give_slots(request, len(request.tokens))
+        self.complete(request)
+
+    @rule(tokens=prompts(), extra_key=namespaces)
+    def serve(self, tokens: Tokens, extra_key: ExtraKey) -> None:
+        """A whole request at once."""
+        self.start_request(tokens, len(tokens) - 1, extra_key, 0, True)
+        self.complete(self.requests[-1])
+
+    def complete(self, request: Request) -> None:
+        self.run_step(request, len(request.tokens))
+        self.publish_up_to(request, request.computed)
+        self.let_go(request)
+
+    def give_slots(self, request: Request, length: int) -> None:
+        lease, page_size = request.lease, self.cache.page_size
+        before, held, num_evicted = self.snapshot(), lease.slots.tolist(), len(self.evicted())
+        needed = max(-(-length // page_size) * page_size - len(held), 0)
+        free, evictable, expected = self.cache.free_size, self.cache.evictable_size, self.victims(needed - self.cache.free_size)
+        could_give_up = lease.source is not None and lease.copy is None
+        cached_len = lease.cached_len
+        try:
+            self.cache.extend(lease, length)
+        except OutOfSlotsError:
+            assert needed > free + evictable
+            assert self.snapshot() == before
+            return
+        assert lease.slots[: len(held)].tolist() == held
+        assert len(lease.slots) == len(held) + needed
+        if lease.cached_len == cached_len:
+            assert needed <= free + evictable
+            assert self.evicted()[num_evicted:] == expected
+        else:
+            assert could_give_up
+            assert needed > free + evictable
+            assert lease.cached_len == lease.tree_len
+
+    def run_step(self, request: Request, num_tokens: int) -> None:
+        """Copies and computes the KV of some more tokens."""
+        lease = request.lease
+        if lease.copy is not None:
+            for source, target in zip(*lease.copy, strict=True):
+                self.contents[int(target)] = self.contents[int(source)]
+            request.computed = lease.cached_len
+            self.cache.finish_copy(lease)
+            assert lease.copy is None
+        if lease.source is None:
+            end = min(len(lease.slots), len(request.tokens), request.computed + num_tokens)
+            for position in range(request.computed, end):
+                self.contents[int(lease.slots[position])] = request.extra_key, request.tokens[: position + 1]
+            request.computed = end
+
+    def publish_up_to(self, request: Request, length: int) -> None:
+        lease = request.lease
+        row = lease.slots.copy()
+        changed = self.cache.publish(lease, token_bytes(list(request.tokens)), length)
+        whole = length // self.cache.page_size * self.cache.page_size
+        assert lease.tree_len >= whole
+        assert self.longest(request.tokens[:whole], request.extra_key) == whole
+        if changed is not None:
+            row[slice(*changed)] = lease.slots[slice(*changed)]
+        assert np.array_equal(row, lease.slots)
+
+    def let_go(self, request: Request) -> None:
+        self.requests.remove(request)
+        self.cache.release(request.lease)
+        before = self.snapshot()
+        with pytest.raises(LockError):
+            self.cache.release(request.lease)
+        assert self.snapshot() == before
+
+    @precondition(lambda self: self.requests)
+    @rule(data=st.data())
+    def abort(self, data: st.DataObject) -> None:
+        """A request ends early."""
+        self.let_go(data.draw(st.sampled_from(self.requests)))
+
+    @rule(num_tokens=st.integers(0, 40))
+    def evict(self, num_tokens: int) -> None:
+        expected, evictable, num_evicted = self.victims(num_tokens), self.cache.evictable_size, len(self.evicted())
+        evicted = self.cache.evict(num_tokens)
+        assert evicted >= min(num_tokens, evictable)
+        assert self.cache.evictable_size == evictable - evicted
+        assert self.evicted()[num_evicted:] == expected
+
+    @rule()
+    def flush(self) -> None:
+        if self.requests:
+            before = self.snapshot()
+            with pytest.raises(BusyError):
+                self.cache.flush()
+            assert self.snapshot() == before
+        else:
+            self.cache.flush()
+            assert self.cache.num_nodes == 0
+            assert self.cache.free_size == self.cache.num_slots
+
+    # What always holds
+
+    @invariant()
+    def is_sound(self) -> None:
+        self.cache.check()
+
+    @invariant()
+    def each_slot_holds_what_it_should(self) -> None:
+        found = self.cached()
+        for node, (extra_key, path) in found.items():
+            if node.parent is not None:
+                start = len(path) - node.num_tokens
+                for position, slot in enumerate(node.slots.tolist(), start):
+                    assert self.contents[slot] == (extra_key, path[: position + 1])
+        for request in self.requests:
+            for position, slot in enumerate(request.lease.slots[: request.computed].tolist()):
+                assert self.contents[slot] == (request.extra_key, request.tokens[: position + 1])
+
+    @invariant()
+    def a_current_match_is_right(self) -> None:
+        self.matches = [entry for entry in self.matches if self.cache.is_current(entry[0])][-20:]
+        for match, tokens, extra_key in self.matches:
+            now = self.cache.match(token_bytes(list(tokens)), extra_key)
+            assert (now.node, now.cached_len, now.path_len) == (match.node, match.cached_len, match.path_len)
+
+    def teardown(self) -> None:
+        for request in getattr(self, "requests", []):
+            self.cache.release(request.lease)
+        if hasattr(self, "cache"):
+            self.cache.check()
+            self.cache.evict(self.cache.num_slots)
+            assert self.cache.num_nodes == 0
+            assert not self.cache.tree.roots
+            assert self.cache.free_size == self.cache.num_slots
+
+
+CacheMachine.TestCase.settings = settings(max_examples=300, stateful_step_count=50, deadline=None)
+TestCacheMachine = CacheMachine.TestCase

@@ -1,0 +1,23 @@
+from radixserve.cache.events import CacheEvent, Evicted, Flushed, Inserted, Split
+from radixserve.cache.prefix_cache import PrefixCache
+from radixserve.req import SHARED, token_bytes
+
+
+def test_a_listener_can_follow_the_tree() -> None:
+    events: list[CacheEvent] = []
+    cache = PrefixCache(16, listener=events.append)
+    for tokens in (token_bytes([1, 2, 3]), token_bytes([1, 9])):
+        lease = cache.acquire(tokens)
+        cache.extend(lease, len(tokens) // 4)
+        cache.publish(lease, tokens, len(tokens) // 4)
+        cache.release(lease)
+    cache.evict(1)
+    cache.flush()
+    root, first, upper, second = 1, 2, 3, 4
+    assert events == [
+        Inserted(SHARED, first, root, token_bytes([1, 2, 3]), 0),
+        Split(first, upper, 1),
+        Inserted(SHARED, second, upper, token_bytes([9]), 1),
+        Evicted(first, 2, 1, 1),
+        Flushed(2),
+    ]
