@@ -63,7 +63,7 @@ def differing(info: EngineInfo, comparisons: Sequence[Comparison]) -> Table:
 
 def _grid(title: str, first: str, *others: str) -> Table:
     grid = Table(title=title, box=box.SIMPLE)
-    grid.add_column(first)
+    grid.add_column(first, no_wrap=True)
     for name in others:
         grid.add_column(name, justify="left" if name == "cache" else "right")
     return grid

@@ -3,6 +3,7 @@
 Every figure of a summary is computed from the records of requests that succeeded; how many failed stands beside it.
 """
 
+import math
 import os
 import platform
 import shlex
@@ -80,8 +81,8 @@ def summarize(records: Sequence[Record], duration_s: float) -> Summary:
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """Linear between the two nearest ranks, as numpy.percentile; 0 of nothing."""
-    return float(np.percentile(values, percent)) if values else 0.0
+    """Linear between the two nearest ranks, as numpy.percentile; NaN (in JSON null) of nothing."""
+    return float(np.percentile(values, percent)) if values else math.nan
 
 
 def environment(command: Sequence[str]) -> dict[str, Any]:
@@ -120,7 +121,9 @@ def percent(share: float | None) -> str:
 
 
 def seconds(value: float) -> str:
-    """A duration in the unit that suits it."""
+    """A duration in the unit that suits it; a dash for NaN."""
+    if math.isnan(value):
+        return "-"
     return f"{value * 1000:.0f} ms" if value < 1 else f"{value:.2f} s"
 
 

@@ -83,6 +83,8 @@ async def _measure(options: ServeBenchOptions, workload: Workload) -> tuple[str,
 async def _ideal(client: BenchClient, model: str, workload: Workload, records: Sequence[Record]) -> Ideal:
     """What an infinite cache would have reused of the requests that succeeded."""
     done = [record for record in records if record.error is None]
+    if not done:
+        return Ideal(None, "not known: no request succeeded")
     returned = all(record.output_ids is not None for record in done)
     try:
         exchanges = [await _exchange(client, model, workload, record, records) for record in done]
@@ -90,7 +92,7 @@ async def _ideal(client: BenchClient, model: str, workload: Workload, records: S
         return Ideal(None, f"not known: {error}")
     total = sum(len(exchange.prompt) // 4 for exchange in exchanges)
     source = "returned by the server" if returned else "sent as ids" if _sends_ids(workload) else "tokenized by /tokenize"
-    return Ideal(ideal_cached_tokens(exchanges) / total if total else None, source)
+    return Ideal(ideal_cached_tokens(exchanges) / total, source)
 
 
 async def _exchange(client: BenchClient, model: str, workload: Workload, record: Record, records: Sequence[Record]) -> Exchange:

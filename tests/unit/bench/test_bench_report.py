@@ -1,5 +1,8 @@
 """Figures of a run, checked by hand."""
 
+import math
+
+import msgspec
 import pytest
 
 from radixserve.bench.record import Record
@@ -13,7 +16,7 @@ def record(start_s: float = 0.0, chunk_s: tuple[float, ...] = (1.0,), end_s: flo
 def test_percentiles_lie_between_ranks() -> None:
     assert percentile([4.0, 1.0, 3.0, 2.0], 50) == 2.5
     assert percentile([0.0, 100.0], 99) == 99.0
-    assert percentile([], 50) == 0.0
+    assert math.isnan(percentile([], 50))
 
 
 def test_a_summary_adds_up() -> None:
@@ -45,6 +48,8 @@ def test_nothing_done_gives_no_figures() -> None:
     summary = summarize([record(error="x")], 1.0)
     assert (summary.requests, summary.hit_rate, summary.requests_per_s) == (0, None, 0.0)
     assert as_json(summary)["failed"] == 1
+    assert seconds(summary.ttft_median_s) == "-"
+    assert msgspec.json.decode(msgspec.json.encode(as_json(summary)))["ttft_p99_s"] is None
 
 
 def test_an_answer_without_text_counts_to_its_end() -> None:
