@@ -11,7 +11,7 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 from tokenizers import Tokenizer as Backend
 
 from radixserve.errors import ModelError
-from radixserve.text.gguf_metadata import read_gguf_metadata
+from radixserve.gguf_header import read_gguf_header
 from radixserve.text.spec import TokenizerSpec
 
 _UNKNOWN, _CONTROL, _USER_DEFINED = 2, 3, 4
@@ -39,7 +39,7 @@ _GPT2_NAMES = frozenset({"gpt-2", "default"})
 
 def load_gguf(path: Path) -> TokenizerSpec:
     """Builds the tokenizer of the GGUF file at `path`; raises ModelError if it is missing, damaged or of an unsupported kind."""
-    metadata = read_gguf_metadata(path)
+    metadata = read_gguf_header(path).metadata
     prefix = "tokenizer.ggml."
     values = {key.removeprefix(prefix): value for key, value in metadata.items() if key.startswith(prefix)}
     kind = values.get("model")

@@ -87,7 +87,7 @@ def test_a_damaged_header_never_raises_anything_else(whole: Path, at: int, damag
 def test_other_files_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
     path.write_bytes(b"PK" + bytes(100))
-    with pytest.raises(ModelError, match="not a whole GGUF file"):
+    with pytest.raises(ModelError, match="not a GGUF file"):
         GGUFFile(path)
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from radixserve.errors import ModelError
-from radixserve.text.gguf_metadata import read_gguf_metadata
+from radixserve.gguf_header import read_gguf_header
 from radixserve.text.tokenizer import Tokenizer
 from tests.unit.text.vocabularies import PIECES, sentencepiece_scores, write_byte_level_gguf, write_gguf
 
@@ -78,7 +78,7 @@ def test_metadata_is_read_whole(tmp_path: Path) -> None:
     file = write_gguf(
         tmp_path / "x.gguf", model="gpt2", tokens=["a", "é"], types=[1, 3], merges=["a é"], add_bos_token=False, eos_token_id=7
     )
-    metadata = read_gguf_metadata(file)
+    metadata = read_gguf_header(file).metadata
     assert metadata["general.architecture"] == "llama"
     assert metadata["tokenizer.ggml.tokens"] == ["a", "é"]
     assert metadata["tokenizer.ggml.token_type"] == [1, 3]
@@ -92,12 +92,12 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
     for length in (0, 3, 10, 30, len(raw) // 2, len(raw) - 40):
         file.write_bytes(raw[:length])
         with pytest.raises(ModelError):
-            read_gguf_metadata(file)
+            read_gguf_header(file)
     file.write_bytes(b"PK" + raw)
     with pytest.raises(ModelError, match="not a GGUF file"):
-        read_gguf_metadata(file)
+        read_gguf_header(file)
     file.write_bytes(raw[:4] + b"\x01\0\0\0" + raw[8:])
     with pytest.raises(ModelError, match="version 1"):
-        read_gguf_metadata(file)
+        read_gguf_header(file)
     with pytest.raises(ModelError, match="can't be read"):
-        read_gguf_metadata(tmp_path / "missing.gguf")
+        read_gguf_header(tmp_path / "missing.gguf")

@@ -1,4 +1,4 @@
-"""The metadata of a GGUF file, read without touching its tensors.
+"""The header of a GGUF file: its metadata and where its tensors lie.
 
 The layout is the GGUF specification's (ggml, docs/gguf.md), versions 2 and 3, little-endian. gguf.GGUFReader reads the same but
 wraps every string of the vocabulary in memory maps, which takes seconds where this takes a tenth of one.
@@ -6,8 +6,9 @@ wraps every string of the vocabulary in memory maps, which takes seconds where t
 
 import mmap
 import struct
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,31 +17,45 @@ from radixserve.errors import ModelError
 _BOOL, _STRING, _ARRAY = 7, 8, 9
 _SCALARS = {0: "<u1", 1: "<i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", _BOOL: "?", 10: "<u8", 11: "<i8", 12: "<f8"}
 _LENGTH = struct.Struct("<Q")
+_DEFAULT_ALIGNMENT = 32
 
 
-def read_gguf_metadata(path: Path) -> dict[str, Any]:
-    """Key-value pairs of the file's header: numbers, strings, lists of strings, and lists of numbers.
+class TensorInfo(NamedTuple):
+    """`shape` as torch orders it; `kind`: ggml's number of its format; `offset` in bytes from the start of the file."""
 
-    Raises ModelError if the file is missing, is not GGUF or ends inside its header.
-    """
+    shape: tuple[int, ...]
+    kind: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class GGUFHeader:
+    """`metadata`: numbers, strings, lists of strings and of numbers by key; `tensors` by name."""
+
+    metadata: dict[str, Any]
+    tensors: dict[str, TensorInfo]
+
+
+def read_gguf_header(path: Path) -> GGUFHeader:
+    """Raises ModelError if the file is missing, is not GGUF or ends inside its header."""
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            return _Header(data, path).pairs()
+            return _Cursor(data, path).header()
     except OSError as error:
         raise ModelError(f"{path} can't be read: {error.strerror or error}") from error
-    except (struct.error, ValueError, KeyError) as error:
+    except (struct.error, ValueError, KeyError, TypeError, OverflowError, MemoryError, ZeroDivisionError) as error:
         raise ModelError(f"{path} is not a whole GGUF file: its header breaks off or is damaged; fetch it again") from error
 
 
-class _Header:
-    """A cursor over the header."""
+class _Cursor:
+    """Reads the header from front to back."""
 
     def __init__(self, data: mmap.mmap, path: Path) -> None:
         self._data = data
         self._path = path
         self._offset = 8
 
-    def pairs(self) -> dict[str, Any]:
+    def header(self) -> GGUFHeader:
         if self._data[:4] != b"GGUF":
             raise ModelError(f"{self._path} is not a GGUF file: it does not start with 'GGUF'")
         (version,) = struct.unpack_from("<I", self._data, 4)
@@ -48,8 +63,19 @@ class _Header:
             raise ModelError(
                 f"{self._path} is GGUF version {version}: versions 2 and 3 (little-endian) are supported; convert it again"
             )
-        self._length()  # number of tensors
-        return dict(self._pair() for _ in range(self._length()))
+        num_tensors, num_pairs = self._length(), self._length()
+        metadata = dict(self._pair() for _ in range(num_pairs))
+        tensors = [self._tensor() for _ in range(num_tensors)]
+        alignment = metadata.get("general.alignment", _DEFAULT_ALIGNMENT)
+        start = -(-self._offset // alignment) * alignment
+        return GGUFHeader(metadata, {name: info._replace(offset=start + info.offset) for name, info in tensors})
+
+    def _tensor(self) -> tuple[str, TensorInfo]:
+        """Its offset counts from the end of the header."""
+        name = self._string()
+        num_dims = int(self._numbers(4, 1)[0])
+        shape = tuple(self._length() for _ in range(num_dims))[::-1]
+        return name, TensorInfo(shape, int(self._numbers(4, 1)[0]), self._length())
 
     def _pair(self) -> tuple[str, Any]:
         key = self._string()
