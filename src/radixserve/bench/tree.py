@@ -40,7 +40,7 @@ def bench_tree(mooncake: Path | None) -> list[TreeRow]:
     rows = [*_match_rows(rng), _long_edge_row(rng), _depth_row(rng), _insert_row(rng)]
     rows += [_evict_one_row(rng, num_leaves) for num_leaves in (2_000, 20_000, 100_000)]
     rows.append(_evict_many_row(rng))
-    return rows + (_mooncake_rows(mooncake) if mooncake else [])
+    return rows + (mooncake_rows(mooncake) if mooncake else [])
 
 
 def print_rows(rows: list[TreeRow], as_json: bool) -> None:
@@ -166,7 +166,7 @@ def _evict_many_row(rng: np.random.Generator) -> TreeRow:
     return TreeRow("evict 10% of 1M slots, 100,000 leaves", _best(lambda: cache.evict(100_000), 5) * 1e3, "ms")
 
 
-def _mooncake_rows(path: Path) -> list[TreeRow]:
+def mooncake_rows(path: Path) -> list[TreeRow]:
     """match, acquire, extend, publish, release for each of the first 2,000 requests of the trace, one after another."""
     prompts = _mooncake_prompts(path)
     num_cached = 0

@@ -268,7 +268,9 @@ class PrefixCache:
     def _insert(self, lease: Lease, parent: Node, tokens: bytes, start: int) -> Node:
         """Adds a leaf for tokens[start:] with the lease's slots of these positions."""
         key = tokens[start * 4 :]
-        value = lease.slots[start : start + len(key) // 4].copy()
+        value = lease.slots[start : start + len(key) // 4]
+        if 2 * len(value) < len(lease.buffer):
+            value = value.copy()  # a view keeps the whole buffer alive
         leaf = self.tree.insert(parent, key, value, time=self._clock, priority=lease.priority)
         if self.listener is not None:
             self.listener(Inserted(lease.extra_key, leaf.serial, parent.serial, key, self._clock))
