@@ -24,6 +24,7 @@ from radixserve.bench.workloads import TokenSession, Turn, Workload
 from radixserve.config import Dtype, EngineConfig
 from radixserve.engine.build import build_engine
 from radixserve.errors import ConfigError
+from radixserve.limits import Limits
 from radixserve.messages import EngineInfo
 
 EXACT_DTYPES = ("float32", "float64")
@@ -79,9 +80,22 @@ def run(options: DemoOptions) -> int:
         uncached = build_engine(dataclasses.replace(config, prefix_cache=False))
     assert cached.tokenizer is not None, "an engine with a model has its tokenizer"
     workloads = demo_workloads(cached.tokenizer, QUICK if options.quick else FULL)
+    _check_fits(workloads, cached.info.limits)
     comparisons = compare(cached, uncached, workloads, options.concurrency, console)
     comparisons.append(merge("all", comparisons))
     return _publish(options, cached.info, comparisons)
+
+
+def _check_fits(workloads: Sequence[Workload], limits: Limits) -> None:
+    """Raises ConfigError before anything runs if some session could not run to its end."""
+    for workload in workloads:
+        longest = max(sum(len(turn.content) // 4 + turn.max_tokens for turn in session.turns) for session in workload.sessions)
+        room = min(limits.max_context_len, limits.num_slots)
+        if longest > room:
+            raise ConfigError(
+                f"the demo's {workload.name} need {longest} tokens: the context holds {limits.max_context_len} and the pool "
+                f"{limits.num_slots}; raise --num-slots or choose another --model"
+            )
 
 
 def compare(

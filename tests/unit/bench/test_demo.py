@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from rich.console import Console
@@ -241,11 +242,13 @@ def test_speed_ups_are_ratios_and_workloads_add_up() -> None:
 @pytest.fixture
 def engines(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Settings of the fake engines that the demo is given; the test changes them before it runs."""
-    settings: dict[str, Any] = {"flips": frozenset(), "dtype": "float32"}
+    settings: dict[str, Any] = {"flips": frozenset(), "dtype": "float32", "num_slots": 32768}
 
     def build(config: EngineConfig) -> FakeEngine:
         flips = frozenset() if config.prefix_cache else settings["flips"]
-        return FakeEngine(cached=config.prefix_cache, flips=flips, dtype=settings["dtype"])
+        engine = FakeEngine(cached=config.prefix_cache, flips=flips, dtype=settings["dtype"])
+        engine.info = msgspec.structs.replace(engine.info, limits=Limits(200_000, 8192, settings["num_slots"], 1))
+        return engine
 
     monkeypatch.setattr(demo, "build_engine", build)
     monkeypatch.setattr(demo, "QUICK", SMALL)
@@ -283,3 +286,9 @@ def test_a_near_tie_in_bfloat16_is_told_and_no_failure(engines: dict[str, Any], 
 def test_the_demo_refuses_no_concurrency() -> None:
     with pytest.raises(ConfigError, match="--concurrency is 0"):
         run(DemoOptions(concurrency=0))
+
+
+def test_the_demo_refuses_a_pool_too_small_before_it_runs(engines: dict[str, Any]) -> None:
+    engines["num_slots"] = 3000
+    with pytest.raises(ConfigError, match="shared prefix need 3516 tokens: the context holds 8192 and the pool 3000"):
+        run(DemoOptions(quick=True))
