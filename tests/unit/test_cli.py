@@ -1,6 +1,7 @@
 """The command line: help, exit codes, flags that reach the settings."""
 
 import dataclasses
+import io
 import json
 import os
 import subprocess
@@ -102,7 +103,12 @@ def test_a_setting_that_cannot_be_honoured_is_one_line_and_exit_1(capsys: pytest
 
 @pytest.mark.parametrize(
     ("args", "word"),
-    [(["serve", "--prot", "9"], "--port"), (["serve", "--port", "nine"], "nine"), (["sreve"], "serve"), (["generate"], "PROMPT")],
+    [
+        (["serve", "--prot", "9"], "--port"),
+        (["serve", "--port", "nine"], "nine"),
+        (["sreve"], "serve"),
+        (["generate", "hi", "--max-tokn", "3"], "--max-tokens"),
+    ],
 )
 def test_a_wrong_command_line_says_what_is_wrong(capsys: pytest.CaptureFixture[str], args: list[str], word: str) -> None:
     code, _, err = run(capsys, *args)
@@ -138,6 +144,16 @@ def test_generate_prints_the_answers_as_json(capsys: pytest.CaptureFixture[str],
     assert code == 0
     assert [answer["prompt"] for answer in answers] == ["one prefix, a", "one prefix, b"]
     assert all(1 <= answer["completion_tokens"] <= 4 for answer in answers)
+
+
+def test_generate_reads_standard_input_and_takes_prompts_with_a_dash(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tiny_model_dir: Path
+) -> None:
+    args = ["--model", str(tiny_model_dir), "--max-tokens", "2", "--num-slots", "512", "--json"]
+    monkeypatch.setattr("sys.stdin", io.StringIO("from a pipe"))
+    _, piped, _ = run(capsys, "generate", *args)
+    _, dashed, _ = run(capsys, "generate", *args, "--", "- a list")
+    assert [json.loads(out)[0]["prompt"] for out in (piped, dashed)] == ["from a pipe", "- a list"]
 
 
 def test_a_request_that_cannot_be_served_is_one_line_and_exit_1(capsys: pytest.CaptureFixture[str], tiny_model_dir: Path) -> None:

@@ -51,9 +51,9 @@ app.command(
   radixserve generate "The radix tree is" --max-tokens 32
   radixserve generate --chat "Why is the sky blue?" --temperature 0
   radixserve generate "A, B," "A, C," --json
-  radixserve generate - < prompt.txt
-
-A prompt of - is read from standard input.""",
+  radixserve generate < prompt.txt
+  radixserve generate --max-tokens 32 -- "- a prompt with a dash"
+""",
 )
 app.command(
     "radixserve.cli.pull:pull",

@@ -3,8 +3,9 @@
 import json
 import sys
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+from cyclopts import Parameter
 from rich.console import Console
 
 import radixserve
@@ -14,11 +15,11 @@ from radixserve.config import EngineConfig
 if TYPE_CHECKING:
     from radixserve.llm import Generation
 
+Prompt = Annotated[str, Parameter(name="PROMPT")]
+
 
 def generate(
-    prompt: str,
-    /,
-    *more: str,
+    *prompts: Prompt,
     chat: bool = False,
     as_json: JsonFlag = False,
     sampling: SamplingFlags = SamplingOptions(),  # noqa: B008 (frozen)
@@ -28,25 +29,23 @@ def generate(
 
     Parameters
     ----------
-    prompt
-        Text to continue; - reads it from standard input.
-    more
-        More prompts.
+    prompts
+        Texts to continue; by default one, read from standard input.
     chat
         Take each prompt as the first message of a chat.
     """
-    prompts = [sys.stdin.read() if text == "-" else text for text in (prompt, *more)]
+    texts = list(prompts) or [sys.stdin.read()]
     llm = radixserve.LLM(**asdict(engine))
     progress = sys.stdout.isatty() and not as_json
     if chat:
-        conversations = [[{"role": "user", "content": text}] for text in prompts]
+        conversations = [[{"role": "user", "content": text}] for text in texts]
         generations = llm.chat(conversations, sampling.params(), progress=progress)
     else:
-        generations = llm.generate(prompts, sampling.params(), progress=progress)
+        generations = llm.generate(texts, sampling.params(), progress=progress)
     if as_json:
-        print(json.dumps([_as_dict(*pair) for pair in zip(prompts, generations, strict=True)], indent=2, ensure_ascii=False))
+        print(json.dumps([_as_dict(*pair) for pair in zip(texts, generations, strict=True)], indent=2, ensure_ascii=False))
     else:
-        _print(prompts, generations)
+        _print(texts, generations)
 
 
 def _as_dict(prompt: str, generation: "Generation") -> dict[str, Any]:
