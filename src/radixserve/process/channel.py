@@ -4,6 +4,7 @@ The sockets live in a temporary folder that only this user can enter. Nothing is
 no limit, and what can pile up in them is bounded by the requests that are open. Order is kept in each direction.
 """
 
+import contextlib
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,9 @@ from radixserve.messages import EngineInput, EngineOutput
 
 LINGER_MS = 1000
 """How long a closing end waits until its last messages are out."""
+
+CONNECT_MS = 1000
+"""How long an engine that has already spoken may take to be reachable too; it takes none of it."""
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_inputs = msgspec.msgpack.Decoder(list[EngineInput]).decode
@@ -63,9 +67,14 @@ class ClientEnd:
         self._inputs = _bind(self._context.socket(zmq.PUSH), folder / "inputs")
         self._outputs = _bind(zmq.asyncio.Socket(self._context, zmq.PULL), folder / "outputs")
 
+    def wait_connected(self) -> None:
+        """Waits until the engine's end can be sent to; call it once, when there is an engine."""
+        self._inputs.poll(CONNECT_MS, zmq.POLLOUT)
+
     def send(self, messages: list[EngineInput]) -> None:
-        """Queues messages, which the engine sees in one step; returns at once."""
-        self._inputs.send(_encode(messages))
+        """Queues messages, which the engine sees in one step; returns at once. Nothing happens when the engine is gone."""
+        with contextlib.suppress(zmq.Again):  # without a limit on the queue, only a missing peer can be in the way
+            self._inputs.send(_encode(messages), zmq.NOBLOCK)
 
     async def receive(self) -> list[EngineOutput]:
         """The next list that the engine sent."""

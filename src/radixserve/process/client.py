@@ -69,7 +69,9 @@ class EngineClient:
         self._info: asyncio.Future[EngineInfo] = asyncio.get_running_loop().create_future()
         self._process = _spawn(config, self._folder)
         self._supervisor = asyncio.create_task(self._supervise())
-        return await self._info
+        info = await self._info
+        self._channel.wait_connected()
+        return info
 
     async def stop(self) -> None:
         """Ends the process at once, open requests with EngineDeadError, and removes what `start` made."""
@@ -165,6 +167,7 @@ class EngineClient:
         while True:
             for message in await self._channel.receive():
                 self._dispatch(message)
+            await asyncio.sleep(0)  # receiving what is already there does not yield: a fast engine must not starve the others
 
     def _dispatch(self, message: EngineOutput) -> None:
         match message:

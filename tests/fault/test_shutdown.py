@@ -1,0 +1,85 @@
+"""SIGTERM, with streams open and requests queued."""
+
+import concurrent.futures
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.server.running import RunningServer, frames, launch, running, wait_until
+from tests.tiny_models import make_tiny_model
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RunningServer]:
+    """Two requests run at once, more wait."""
+    model = make_tiny_model(tmp_path / "model", max_position_embeddings=16_384)
+    with running(tmp_path, model, server={"grace_s": 20.0}, num_slots=40_000, max_running=2) as this:
+        yield this
+
+
+def stream(server: RunningServer, max_tokens: int) -> str:
+    body = {"prompt": "Once", "max_tokens": max_tokens, "temperature": 0, "ignore_eos": True, "stream": True}
+    return httpx.post(server.url + "/v1/completions", json=body, timeout=60).text
+
+
+def test_accepted_work_finishes_and_new_work_is_refused(server: RunningServer) -> None:
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        streams = [pool.submit(stream, server, 600) for _ in range(5)]
+        wait_until(lambda: (s := server.stats())["num_running"] == 2 and s["num_waiting"] == 3)
+        server.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: httpx.get(server.url + "/health").status_code == 503)
+        refused = server.post("/v1/completions", prompt="a")
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "shutting_down")
+        for text in [future.result() for future in streams]:
+            *chunks, done = frames(text)
+            assert done == "[DONE]"
+            assert chunks[-1]["choices"][0]["finish_reason"] == "length"
+    assert server.process.wait(timeout=10) == 0
+
+
+def test_a_second_signal_ends_at_once_and_says_so(server: RunningServer) -> None:
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        streams = [pool.submit(stream, server, 15_000) for _ in range(2)]
+        wait_until(lambda: server.stats()["num_running"] == 2)
+        server.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: httpx.get(server.url + "/health").status_code == 503)
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(timeout=10) == 0
+        for text in [future.result() for future in streams]:
+            assert "shutting down" in frames(text)[-1]["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("model", "engine", "server", "says"),
+    [
+        ("no-such-model", {}, {}, "no-such-model"),
+        (None, {"num_slots": 0}, {}, "--num-slots is 0"),
+        (None, {"max_context_len": 10**9}, {}, "--max-context-len is 1000000000"),
+        (None, {}, {"port": -1}, "--port"),
+    ],
+    ids=["model", "pool", "context", "port"],
+)
+def test_what_cannot_start_says_why_in_one_line(
+    tmp_path: Path, tiny_model_dir: Path, model: str | None, engine: dict[str, int], server: dict[str, int], says: str
+) -> None:
+    this = launch(tmp_path, model or tiny_model_dir, engine, server)
+    assert this.process.wait(timeout=30) == 1
+    assert this.process.stdout is not None
+    this.process.stdout.close()
+    (line,) = this.log.splitlines()
+    assert says in line
+
+
+def test_a_port_in_use(tmp_path: Path, tiny_model_dir: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        this = launch(tmp_path, tiny_model_dir, {}, {"port": port})
+        assert this.process.wait(timeout=30) == 1
+    assert this.process.stdout is not None
+    this.process.stdout.close()
+    (line,) = this.log.splitlines()
+    assert f"127.0.0.1:{port}" in line

@@ -1,0 +1,49 @@
+"""A stand-in for the engine's client, for tests of the HTTP side alone."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from pathlib import Path
+
+import httpx
+
+from radixserve.config import ServerConfig
+from radixserve.errors import BusyError
+from radixserve.limits import Limits
+from radixserve.messages import EngineInfo, EngineStats, GenerateRequest, Output
+from radixserve.observe.metrics import Metrics
+from radixserve.server.app import make_app
+from radixserve.server.gate import Gate
+from radixserve.server.service import Service
+from radixserve.text.tokenizer import Tokenizer
+
+INFO = EngineInfo("fake", "float32", "cpu", Limits(259, 100, 100, 1), kv_bytes=0, num_threads=1)
+
+
+class FakeClient:
+    """Answers each choice with "a" five times, then fails with `failure` or ends."""
+
+    def __init__(self, failure: Exception | None = None) -> None:
+        self.dead = asyncio.Event()
+        self.stats = EngineStats()
+        self.failure = failure
+
+    async def generate(self, requests: Sequence[GenerateRequest]) -> AsyncGenerator[tuple[int, Output], None]:
+        for count in range(1, 6):
+            if count == 5 and self.failure is not None:
+                raise self.failure
+            yield 0, Output("0", "a", (64,), 4, 0, count, finish_reason="length" if count == 5 else None)
+
+    async def flush(self) -> str:
+        raise BusyError("can't flush the cache now: 1 requests run and 0 wait; try again when they have ended")
+
+
+def make_service(model: Path, client: FakeClient, config: ServerConfig | None = None) -> Service:
+    """A service on a fake client, with a real tokenizer."""
+    metrics = Metrics(lambda: client.stats, lambda: not client.dead.is_set())
+    return Service(client, INFO, Tokenizer.load(model), config or ServerConfig(), metrics, Gate())  # type: ignore[arg-type]
+
+
+def http(service: Service) -> httpx.AsyncClient:
+    """An HTTP client of an app in this process."""
+    transport = httpx.ASGITransport(make_app(service), raise_app_exceptions=False)
+    return httpx.AsyncClient(transport=transport, base_url="http://test")

@@ -1,0 +1,67 @@
+"""Failures of the engine, as clients see them."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from radixserve.errors import EngineDeadError, RadixServeError
+from tests.server.fake_engine import FakeClient, http, make_service
+from tests.server.running import frames
+
+DEAD = EngineDeadError("the engine process ended by signal SIGKILL")
+
+
+def post(model: Path, client: FakeClient, path: str, **body: Any) -> httpx.Response:
+    async def ask() -> httpx.Response:
+        async with http(make_service(model, client)) as session:
+            return await session.post(path, json=body)
+
+    return asyncio.run(ask())
+
+
+@pytest.mark.parametrize(
+    ("failure", "status"), [(RadixServeError("logits are not numbers"), 500), (DEAD, 503), (RuntimeError("a bug"), 500)]
+)
+def test_a_whole_answer_that_fails_has_an_error_status(tiny_model_dir: Path, failure: Exception, status: int) -> None:
+    reply = post(tiny_model_dir, FakeClient(failure), "/v1/completions", prompt="Once")
+    assert reply.status_code == status
+    assert reply.json()["error"]["type"] == "server_error"
+    assert ("a bug" in reply.text) is False
+    assert "choices" not in reply.json()
+
+
+@pytest.mark.parametrize("failure", [RadixServeError("logits are not numbers"), DEAD, RuntimeError("a bug")])
+def test_a_stream_that_fails_ends_with_the_error(tiny_model_dir: Path, failure: Exception) -> None:
+    messages = [{"role": "user", "content": "Hi"}]
+    reply = post(tiny_model_dir, FakeClient(failure), "/v1/chat/completions", messages=messages, stream=True)
+    assert reply.status_code == 200
+    *chunks, last = frames(reply.text)
+    assert last["error"]["message"] == ("internal error: the server's log says more" if "bug" in str(failure) else str(failure))
+    assert "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks) == "aaaa"
+    assert all(chunk["choices"][0]["finish_reason"] is None for chunk in chunks)
+
+
+def test_flush_while_busy_is_a_conflict(tiny_model_dir: Path) -> None:
+    reply = post(tiny_model_dir, FakeClient(), "/flush_cache")
+    assert reply.status_code == 409
+    assert "1 requests run" in reply.json()["error"]["message"]
+
+
+def test_health_follows_the_engine_and_the_gate(tiny_model_dir: Path) -> None:
+    async def probe() -> list[int]:
+        client = FakeClient()
+        service = make_service(tiny_model_dir, client)
+        async with http(service) as session:
+            statuses = [(await session.get("/health")).status_code]
+            service.gate.close()
+            statuses.append((await session.get("/health")).status_code)
+            statuses.append((await session.post("/v1/completions", json={"prompt": "a"})).status_code)
+            statuses.append((await session.get("/metrics")).status_code)
+            client.dead.set()
+            statuses.append((await session.get("/health")).status_code)
+        return statuses
+
+    assert asyncio.run(probe()) == [200, 503, 503, 200, 503]

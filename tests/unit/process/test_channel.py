@@ -1,0 +1,66 @@
+"""The wire: order, batching, and what happens when the other end is missing."""
+
+import asyncio
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from radixserve.messages import AbortRequest, EngineStats, GenerateRequest, Output, RequestFailed
+from radixserve.process.channel import ClientEnd, EngineEnd, make_folder
+from radixserve.sampling_params import SamplingParams
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    folder = make_folder()
+    yield folder
+    shutil.rmtree(folder)
+
+
+def test_only_this_user_can_enter_the_folder(folder: Path) -> None:
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_messages_arrive_whole_and_in_order(folder: Path) -> None:
+    request = GenerateRequest("1", b"\x01\0\0\0", SamplingParams(logit_bias={3: 1.5}, stop=("x",)), cache_salt="s")
+    output = Output("1", "é", (3,), 1, 0, 1, finish_reason="stop", stop_reason="x")
+
+    async def talk() -> tuple[list[object], list[object]]:
+        client = ClientEnd(folder)
+        engine = EngineEnd(folder)
+        client.wait_connected()
+        client.send([request, AbortRequest("1")])
+        client.send([AbortRequest("2")])
+        heard = await asyncio.to_thread(engine.receive, wait=True)
+        while len(heard) < 3:
+            heard += await asyncio.to_thread(engine.receive, wait=True)
+        assert engine.receive(wait=False) == []
+        engine.send([output, EngineStats(num_steps=2, finished={"stop": 1})])
+        answer = await client.receive()
+        engine.send([RequestFailed("2", "internal", "gone")])
+        engine.close()
+        answer += await client.drain(1000)
+        client.close()
+        return heard, answer
+
+    heard, answer = asyncio.run(talk())
+    assert heard == [request, AbortRequest("1"), AbortRequest("2")]
+    assert answer == [output, EngineStats(num_steps=2, finished={"stop": 1}), RequestFailed("2", "internal", "gone")]
+
+
+def test_sending_to_an_engine_that_is_gone_does_not_block(folder: Path) -> None:
+    async def talk() -> None:
+        client = ClientEnd(folder)
+        engine = EngineEnd(folder)
+        client.wait_connected()
+        client.send([AbortRequest("1")])
+        await asyncio.to_thread(engine.receive, wait=True)
+        engine.close()
+        for _ in range(100):
+            client.send([AbortRequest("1")])
+        client.close()
+
+    asyncio.run(talk())
