@@ -269,8 +269,8 @@ class PrefixCache:
         """Adds a leaf for tokens[start:] with the lease's slots of these positions."""
         key = tokens[start * 4 :]
         value = lease.slots[start : start + len(key) // 4]
-        if 2 * len(value) < len(lease.buffer):
-            value = value.copy()  # a view keeps the whole buffer alive
+        if len(value) < max(1_024, len(lease.buffer) // 2):
+            value = value.copy()  # a view would keep the whole buffer alive
         leaf = self.tree.insert(parent, key, value, time=self._clock, priority=lease.priority)
         if self.listener is not None:
             self.listener(Inserted(lease.extra_key, leaf.serial, parent.serial, key, self._clock))
