@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 export OMP_WAIT_POLICY ?= PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve demo test test-slow check bench docs
+.PHONY: help setup serve demo test test-all check bench docs
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,8 +28,8 @@ demo: setup ## Show what the cache is worth, in under two minutes.
 test: $(VENV)/model ## Run the tests, without those marked slow.
 	$(BIN)/python -m pytest -m "not slow" $(ARGS)
 
-test-slow: $(VENV)/model ## Run the tests marked slow.
-	$(BIN)/python -m pytest -m slow $(ARGS)
+test-all: $(VENV)/model ## Run all tests, the slow ones too.
+	$(BIN)/python -m pytest $(ARGS)
 
 check: setup ## Lint, check the format, the types and the direction of imports.
 	$(BIN)/ruff check
