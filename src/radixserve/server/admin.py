@@ -66,6 +66,7 @@ async def tokenize(request: Request) -> Response:
         )
     else:
         text = body.prompt or ""
+        service.check_text(len(text), "prompt")
         ids = await asyncio.to_thread(service.tokenizer.encode, text, add_special_tokens=body.add_special_tokens)
     return json_reply(Tokens(ids.tolist(), len(ids), service.info.limits.max_context_len))
 

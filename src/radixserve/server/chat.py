@@ -139,6 +139,8 @@ async def _encode(body: ChatBody, service: Service) -> np.ndarray:
     """The conversation as int32 token ids; templated and tokenized on a thread, off the event loop."""
     if not body.messages:
         raise InvalidRequestError("messages is empty: send at least one message", param="messages")
+    num_chars = sum(len(content) for message in body.messages if isinstance(content := message.get("content"), str))
+    service.check_text(num_chars, "messages")
     continues = bool(body.continue_final_message)
     return await asyncio.to_thread(
         service.tokenizer.encode_chat,

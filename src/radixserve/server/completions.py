@@ -111,21 +111,20 @@ def _refuse(body: CompletionBody) -> None:
 
 async def _encode(body: CompletionBody, service: Service) -> list[np.ndarray]:
     """The prompts as int32 token ids; texts are tokenized on a thread, off the event loop."""
-    prompt = body.prompt
-    if isinstance(prompt, str):
-        return await asyncio.to_thread(lambda: [service.tokenizer.encode(prompt)])
-    vocab_size = service.info.limits.vocab_size
+    prompt = [body.prompt] if isinstance(body.prompt, str) else body.prompt
+    limits = service.info.limits
     if not prompt:
         raise InvalidRequestError("prompt is an empty list: send at least one prompt of at least one token", param="prompt")
     texts = [item for item in prompt if isinstance(item, str)]
     ids = [item for item in prompt if isinstance(item, int)]
     lists = [item for item in prompt if isinstance(item, list)]
     if len(texts) == len(prompt):
+        service.check_text(max(map(len, texts)), "prompt")
         return await asyncio.to_thread(lambda: [service.tokenizer.encode(text) for text in texts])
     if len(ids) == len(prompt):
-        return [as_token_ids(ids, vocab_size)]
+        return [as_token_ids(ids, limits.vocab_size)]
     if len(lists) == len(prompt):
-        return [as_token_ids(item, vocab_size) for item in lists]
+        return [as_token_ids(item, limits.vocab_size) for item in lists]
     raise InvalidRequestError("prompt mixes texts, token ids or lists: send items of one kind", param="prompt")
 
 

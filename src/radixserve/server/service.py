@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from radixserve.config import ServerConfig
+from radixserve.errors import InvalidRequestError
 from radixserve.messages import EngineInfo
 from radixserve.observe.metrics import Metrics
 from radixserve.process.client import EngineClient
@@ -28,6 +29,11 @@ class Service:
     metrics: Metrics
     gate: Gate
     started: int = field(default_factory=lambda: int(time.time()))
+    longest_token: int = field(init=False)
+    """In bytes."""
+
+    def __post_init__(self) -> None:
+        self.longest_token = max(len(self.tokenizer.token_bytes[i]) for i in range(self.tokenizer.vocab_size))
 
     @property
     def model_name(self) -> str:
@@ -43,6 +49,16 @@ class Service:
         if name is not None and name not in (self.model_name, self.info.model):
             raise HttpError(
                 404, f"the model {name[:100]!r} is not served here: ask for {self.model_name!r}", code="model_not_found"
+            )
+
+    def check_text(self, num_chars: int, param: str) -> None:
+        """Raises InvalidRequestError for a text so long that it can't fit whatever its tokens are, before it is tokenized."""
+        least, limit = num_chars // self.longest_token, self.info.limits.max_context_len
+        if least > limit:
+            raise InvalidRequestError(
+                f"the prompt has {num_chars} characters, at least {least} tokens: the context holds {limit}; shorten it",
+                param=param,
+                code="context_length_exceeded",
             )
 
 

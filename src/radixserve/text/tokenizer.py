@@ -115,8 +115,8 @@ class Tokenizer:
 
 
 def _encode(backend: Backend, text: str, *, add_special_tokens: bool) -> list[int]:
-    try:
-        ids: list[int] = backend.encode(text, add_special_tokens=add_special_tokens).ids
+    try:  # a batch of one: `encode` holds the interpreter's lock for as long as it takes, and is slower
+        ids: list[int] = backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
     except TypeError as error:  # what tokenizers says to a string that has no UTF-8
         raise InvalidRequestError(
             "the text holds a lone surrogate (U+D800 to U+DFFF): send whole characters", param="prompt"
