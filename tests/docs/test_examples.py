@@ -16,7 +16,11 @@ CACHED = re.compile(r"(\d+) of (\d+) (?:prompt )?(?:tokens )?cached")
 
 def run_example(name: str, *args: str) -> str:
     """What it prints; stderr is shown when it fails."""
-    command = [sys.executable, str(EXAMPLES / name), *args]
+    return run_python(str(EXAMPLES / name), *args)
+
+
+def run_python(*args: str) -> str:
+    command = [sys.executable, *args]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment())
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -87,6 +91,13 @@ def test_chat_history_reuses_all_earlier_turns() -> None:
     first, second, third = cached_shares(run_example("chat_history.py"))
     assert second[0] >= first[1]
     assert third[0] >= second[1]
+
+
+@pytest.mark.usefixtures("default_model_dir")
+def test_python_in_the_readme_runs() -> None:
+    programs = re.findall(r"^```python\n(.*?)^```", (EXAMPLES.parent / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    assert len(programs) == 1
+    assert len(run_python("-c", programs[0])) > 20
 
 
 def test_openai_client_sees_the_second_question_reuse_the_first(server_url: str) -> None:
