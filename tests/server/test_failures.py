@@ -1,6 +1,7 @@
 """Failures of the engine, as clients see them."""
 
 import asyncio
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,27 @@ def test_a_stream_that_fails_ends_with_the_error(tiny_model_dir: Path, failure: 
     assert last["error"]["message"] == ("internal error: the server's log says more" if "bug" in str(failure) else str(failure))
     assert "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks) == "aaaa"
     assert all(chunk["choices"][0]["finish_reason"] is None for chunk in chunks)
+
+
+def test_a_bug_is_counted_and_logged_as_such(tiny_model_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def ask() -> tuple[httpx.Response, float | None]:
+        service = make_service(tiny_model_dir, FakeClient(RuntimeError("a bug")))
+        async with http(service) as session:
+            reply = await session.post("/v1/completions", json={"prompt": "Once"})
+        return reply, service.metrics.registry.get_sample_value("radixserve_http_requests_total", {"status": "500"})
+
+    with caplog.at_level(logging.INFO, "radixserve.requests"):
+        reply, count = asyncio.run(ask())
+    assert (reply.status_code, count) == (500, 1)
+    assert "500 POST /v1/completions" in caplog.text
+    assert "error='RuntimeError'" in caplog.text
+
+
+def test_a_refusal_s_log_line_says_why(tiny_model_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "radixserve.requests"):
+        post(tiny_model_dir, FakeClient(), "/v1/completions", prompt="Once", temperature=-1)
+    assert "400 POST /v1/completions" in caplog.text
+    assert "temperature is -1" in caplog.text
 
 
 def test_flush_while_busy_is_a_conflict(tiny_model_dir: Path) -> None:

@@ -1,6 +1,5 @@
 """Errors as clients see them: an HTTP status and OpenAI's error body. No reply repeats more than a little of the input."""
 
-import logging
 from typing import cast
 
 import msgspec
@@ -10,10 +9,10 @@ from starlette.responses import Response
 from starlette.types import ExceptionHandler
 
 from radixserve.errors import BusyError, EngineDeadError, InvalidRequestError, RadixServeError
+from radixserve.server.request_log import record_of
 
 MAX_MESSAGE_LEN = 2000
-
-logger = logging.getLogger(__name__)
+MAX_LOGGED_LEN = 300
 
 
 class ErrorDetail(msgspec.Struct, frozen=True):
@@ -79,6 +78,7 @@ def error_reply(error: Exception) -> Response:
 
 
 async def _handle(request: Request, error: Exception) -> Response:
+    record_of(request).error = error_body(error).error.message[:MAX_LOGGED_LEN]
     return error_reply(error)
 
 

@@ -82,6 +82,10 @@ class RequestLogMiddleware:
 
         try:
             await self.app(scope, receive, send_noting_status)
+        except Exception as error:  # a bug; Starlette replies with 500 around us
+            record.status = 500
+            record.error = type(error).__name__
+            raise
         finally:
             level = logging.INFO if record.usage is not None or record.status >= 400 else logging.DEBUG
             logger.log(level, "%s", record.line(scope["method"], _shown(scope["path"])))
