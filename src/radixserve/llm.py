@@ -8,24 +8,40 @@ print(llm.generate("The capital of France is", SamplingParams(max_tokens=8, temp
 import itertools
 import os
 import secrets
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypedDict, Unpack, cast, overload
 
+import msgspec
 import numpy as np
+from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from radixserve.config import EngineConfig
 from radixserve.engine.build import build_engine
 from radixserve.engine.engine import Engine
-from radixserve.errors import InvalidRequestError, RadixServeError
-from radixserve.messages import AbortRequest, FinishReason, FlushRequest, GenerateRequest, Output, RequestFailed, TokenLogprob
+from radixserve.errors import BusyError, InvalidRequestError, RadixServeError
+from radixserve.messages import (
+    AbortRequest,
+    EngineInfo,
+    EngineOutput,
+    EngineStats,
+    FinishReason,
+    FlushRequest,
+    GenerateRequest,
+    Output,
+    RequestFailed,
+    TokenLogprob,
+)
 from radixserve.req import token_bytes
 from radixserve.sampling_params import SamplingParams
 from radixserve.text.tokenizer import Tokenizer
 
 Prompt = str | Sequence[int] | np.ndarray
 Messages = list[dict[str, Any]]
+Params = SamplingParams | Sequence[SamplingParams] | None
 
 
 class Options(TypedDict, total=False):
@@ -77,6 +93,8 @@ class LLM:
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
         self.engine: Engine = build_engine(EngineConfig(model=model, **settings))
         self._rids = itertools.count()
+        self._mail: dict[str, deque[EngineOutput]] = {}
+        """Of each open request or command, what the engine sent and its caller hasn't taken yet."""
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -88,16 +106,14 @@ class LLM:
         self, prompts: str | np.ndarray, params: SamplingParams | None = None, **options: Unpack[Options]
     ) -> Generation: ...
     @overload
+    def generate(self, prompts: Sequence[Prompt], params: Params = None, **options: Unpack[Options]) -> list[Generation]: ...
     def generate(
-        self, prompts: Sequence[Prompt], params: SamplingParams | None = None, **options: Unpack[Options]
-    ) -> list[Generation]: ...
-    def generate(
-        self, prompts: str | np.ndarray | Sequence[Prompt], params: SamplingParams | None = None, **options: Unpack[Options]
+        self, prompts: str | np.ndarray | Sequence[Prompt], params: Params = None, **options: Unpack[Options]
     ) -> Generation | list[Generation]:
         """Answers one prompt (text or an int32 array of token ids), or a list of them in the order given.
 
-        Prompts of a list share whatever prefix they have, with each other and with everything before. Raises InvalidRequestError
-        for the first prompt that can't be served; then none is.
+        `params` serve all prompts, or are a list with one for each. Prompts of a list share whatever prefix they have, with each
+        other and with everything before. Raises InvalidRequestError for the first prompt that can't be served; then none is.
         """
         if isinstance(prompts, str | np.ndarray):
             return self._run([self._token_ids(prompts)], params, {"progress": False, **options})[0]
@@ -106,11 +122,9 @@ class LLM:
     @overload
     def chat(self, conversations: Messages, params: SamplingParams | None = None, **options: Unpack[Options]) -> Generation: ...
     @overload
+    def chat(self, conversations: list[Messages], params: Params = None, **options: Unpack[Options]) -> list[Generation]: ...
     def chat(
-        self, conversations: list[Messages], params: SamplingParams | None = None, **options: Unpack[Options]
-    ) -> list[Generation]: ...
-    def chat(
-        self, conversations: Messages | list[Messages], params: SamplingParams | None = None, **options: Unpack[Options]
+        self, conversations: Messages | list[Messages], params: Params = None, **options: Unpack[Options]
     ) -> Generation | list[Generation]:
         """Answers one conversation (a list of {"role", "content"}), or a list of them, through the model's chat template."""
         if not conversations or isinstance(conversations[0], dict):
@@ -121,7 +135,7 @@ class LLM:
 
     def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> Iterator[Output]:
         """Answers one prompt piece by piece: joined, `Output.text` is the answer. Closing it early aborts the request."""
-        requests = self._requests([self._token_ids(prompt)], params or SamplingParams(), {})
+        requests = self._requests([self._token_ids(prompt)], [params or SamplingParams()], {})
         if len(requests) != 1:
             raise InvalidRequestError("stream gives one answer: n must be 1", param="n")
         yield from self._outputs(requests)
@@ -131,11 +145,14 @@ class LLM:
         return Branch(self, self._token_ids(prompt))
 
     def flush(self) -> None:
-        """Empties the cache."""
-        self.engine.receive(FlushRequest(self._next_rid()))
-        for output in self.engine.step():
-            if isinstance(output, RequestFailed):
-                raise RadixServeError(output.message)
+        """Empties the cache. Raises BusyError while a stream is open."""
+        rid = self._next_rid()
+        with self._listen([rid]) as mail:
+            self.engine.receive(FlushRequest(rid))
+            self._step()
+            result = mail.popleft()
+        if isinstance(result, RequestFailed):
+            raise BusyError(result.message)
 
     def _token_ids(self, prompt: Prompt) -> np.ndarray:
         return self.tokenizer.encode(prompt) if isinstance(prompt, str) else np.asarray(prompt, dtype=np.int32)
@@ -143,52 +160,78 @@ class LLM:
     def _next_rid(self) -> str:
         return str(next(self._rids))
 
-    def _requests(self, prompts: list[np.ndarray], params: SamplingParams, options: Options) -> list[GenerateRequest]:
+    def _requests(self, prompts: list[np.ndarray], params: Sequence[SamplingParams], options: Options) -> list[GenerateRequest]:
         """`n` requests a prompt, neighbours in the list, each with a seed of its own."""
         cache_salt, priority = options.get("cache_salt"), options.get("priority", 0)
         requests: list[GenerateRequest] = []
-        for ids in prompts:
-            self.engine.info.limits.check(ids, params)
+        for ids, asked in zip(prompts, params, strict=True):
+            self.engine.info.limits.check(ids, asked)
             requests += [
                 GenerateRequest(self._next_rid(), token_bytes(ids), own, priority, cache_salt)
-                for own in params.choices(secrets.randbits(62))
+                for own in asked.choices(secrets.randbits(62))
             ]
         return requests
+
+    @contextmanager
+    def _listen(self, rids: Iterable[str]) -> Iterator[deque[EngineOutput]]:
+        """Collects what the engine sends for these ids."""
+        mail: deque[EngineOutput] = deque()
+        self._mail.update((rid, mail) for rid in rids)
+        try:
+            yield mail
+        finally:
+            for rid in rids:
+                del self._mail[rid]
+
+    def _step(self) -> None:
+        """One step, for everybody: streams may be open beside this call, and none of them loses a token."""
+        for output in self.engine.step():
+            if not isinstance(output, EngineInfo | EngineStats) and output.rid in self._mail:
+                self._mail[output.rid].append(output)
 
     def _outputs(self, requests: list[GenerateRequest]) -> Iterator[Output]:
         """Runs requests to their end; what is left of them when the caller stops listening is aborted."""
         open_rids = {request.rid for request in requests}
         for request in requests:
             self.engine.receive(request)
-        try:
-            while open_rids:
-                for output in self.engine.step():
+        with self._listen(list(open_rids)) as mail:
+            try:
+                while open_rids:
+                    while not mail:
+                        self._step()
+                    output = mail.popleft()
                     if isinstance(output, RequestFailed):
+                        open_rids.remove(output.rid)
                         raise RadixServeError(output.message)
-                    if isinstance(output, Output) and output.rid in open_rids:
-                        if output.finish_reason is not None:
-                            open_rids.remove(output.rid)
-                        yield output
-        finally:
-            for rid in open_rids:
-                self.engine.receive(AbortRequest(rid))
+                    assert isinstance(output, Output)
+                    if output.finish_reason is not None:
+                        open_rids.remove(output.rid)
+                    yield output
+            finally:
+                for rid in open_rids:
+                    self.engine.receive(AbortRequest(rid))
 
-    def _run(self, prompts: list[np.ndarray], params: SamplingParams | None, options: Options) -> list[Generation]:
-        params = params or SamplingParams()
-        requests = self._requests(prompts, params, options)
-        generations = [Generation(ids, [Choice() for _ in range(params.n)], len(ids), len(ids)) for ids in prompts]
-        places = {request.rid: divmod(i, params.n) for i, request in enumerate(requests)}
+    def _run(self, prompts: list[np.ndarray], params: Params, options: Options) -> list[Generation]:
+        each = list(params) if isinstance(params, Sequence) else [params or SamplingParams()] * len(prompts)
+        if len(each) != len(prompts):
+            raise InvalidRequestError(f"there are {len(prompts)} prompts and {len(each)} params: give one, or one for each")
+        requests = self._requests(prompts, each, options)
+        generations = [
+            Generation(ids, [Choice() for _ in range(own.n)], len(ids), len(ids)) for ids, own in zip(prompts, each, strict=True)
+        ]
+        places = [(generation, choice) for generation in generations for choice in generation.choices]
+        owners = {request.rid: place for request, place in zip(requests, places, strict=True)}
         columns = (
             *Progress.get_default_columns()[:2],
             MofNCompleteColumn(),
             TimeElapsedColumn(),
             TextColumn("{task.fields[rate]}"),
         )
-        with Progress(*columns, disable=not options.get("progress", True), transient=True) as bar:
+        quiet = not options.get("progress", True)
+        with Progress(*columns, console=Console(stderr=True), disable=quiet, transient=True) as bar:
             task = bar.add_task("Generating", total=len(requests), rate="")
             for output in self._outputs(requests):
-                which, choice = places[output.rid]
-                _add(generations[which], choice, output)
+                _add(*owners[output.rid], output)
                 if output.finish_reason is not None:
                     bar.update(task, advance=1, rate=f"{output.cached_tokens}/{output.prompt_tokens} cached")
         return generations
@@ -221,18 +264,23 @@ class Branch:
 
 
 def generate_all(branches: list[Branch], params: SamplingParams | None = None) -> list[Generation]:
-    """Continues branches of one LLM together, in one batch. Each grows by its first choice's tokens."""
+    """Continues branches of one LLM together, in one batch. Each grows by its first choice's tokens.
+
+    With a seed, branch i samples by seed + i, so that forks of one branch differ.
+    """
     if not branches:
         return []
-    generations = branches[0]._llm.generate([branch.token_ids for branch in branches], params, progress=False)
+    asked = params or SamplingParams()
+    seeds = [None if asked.seed is None else asked.seed + i for i in range(len(branches))]
+    each = [msgspec.structs.replace(asked, seed=seed) for seed in seeds]
+    generations = branches[0]._llm.generate([branch.token_ids for branch in branches], each, progress=False)
     for branch, generation in zip(branches, generations, strict=True):
         branch.token_ids = np.concatenate([branch.token_ids, np.array(generation.token_ids, dtype=np.int32)])
     return generations
 
 
-def _add(generation: Generation, which: int, output: Output) -> None:
+def _add(generation: Generation, choice: Choice, output: Output) -> None:
     """Adds news of one choice. The fewest cached tokens of all choices is what was there before its siblings."""
-    choice = generation.choices[which]
     choice.text += output.text
     choice.token_ids += output.token_ids
     choice.logprobs += output.logprobs

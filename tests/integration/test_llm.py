@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from radixserve import LLM, SamplingParams
-from radixserve.errors import InvalidRequestError
+from radixserve.errors import BusyError, InvalidRequestError
 from radixserve.llm import generate_all
 
 GREEDY = SamplingParams(max_tokens=6, temperature=0, ignore_eos=True)
@@ -79,3 +79,36 @@ def test_a_bad_prompt_of_a_list_is_refused_before_any_runs(llm: LLM) -> None:
         llm.generate(["fine", ""], GREEDY)
     assert llm.engine.stats().num_steps == steps
     assert not llm.engine.has_work
+
+
+def test_streams_side_by_side_lose_nothing(llm: LLM) -> None:
+    prompts = ["Once upon a time", "There was a house", "Nobody knew"]
+    expected = [llm.generate(prompt, GREEDY).text for prompt in prompts]
+    streams = [llm.stream(prompt, GREEDY) for prompt in prompts]
+    texts = ["", "", ""]
+    for pieces in zip(*streams, strict=True):
+        texts = [text + piece.text for text, piece in zip(texts, pieces, strict=True)]
+    assert texts == expected
+
+
+def test_a_flush_beside_an_open_stream_is_refused_and_the_stream_unharmed(llm: LLM) -> None:
+    stream = llm.stream("Once upon a time", GREEDY)
+    text = next(stream).text
+    with pytest.raises(BusyError, match="1 requests run"):
+        llm.flush()
+    assert text + "".join(piece.text for piece in stream) == llm.generate("Once upon a time", GREEDY).text
+
+
+def test_params_for_each_prompt(llm: LLM) -> None:
+    short, long = SamplingParams(max_tokens=2, ignore_eos=True), SamplingParams(max_tokens=5, n=2, ignore_eos=True)
+    first, second = llm.generate(["one", "two"], [short, long])
+    assert [len(c.token_ids) for c in first.choices] == [2]
+    assert [len(c.token_ids) for c in second.choices] == [5, 5]
+    with pytest.raises(InvalidRequestError, match="2 prompts and 1 params"):
+        llm.generate(["one", "two"], [short])
+
+
+def test_forks_with_a_seed_differ(llm: LLM) -> None:
+    seeded = SamplingParams(max_tokens=8, temperature=1.0, seed=1, ignore_eos=True)
+    texts = {generation.text for generation in generate_all(llm.branch("Once").fork(3), seeded)}
+    assert len(texts) == 3
