@@ -22,15 +22,13 @@ Order = Callable[[list["Candidate"]], list["Candidate"]]
 class Candidate:
     """A waiting request and what the tree holds for it.
 
-    `key` is what may be reused: all of its tokens but the last, which must be computed to give logits. `deferred` says that it
-    waits for a running request to publish a prefix that it shares.
+    `key` is what may be reused: all of its tokens but the last, which must be computed to give logits.
     """
 
-    __slots__ = ("deferred", "key", "match", "req")
+    __slots__ = ("key", "match", "req")
 
     def __init__(self, req: Req, cache: PrefixCache) -> None:
         self.req = req
-        self.deferred = False
         self.key = req.tokens(req.seq_len - 1)
         self.match: Match = cache.match(self.key, req.extra_key)
 

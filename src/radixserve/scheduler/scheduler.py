@@ -98,7 +98,7 @@ class Scheduler:
             return
         for candidate in self.waiting.values():
             candidate.refresh(self.cache)
-        in_flight = _InFlight(self.running, self.cache.page_size)
+        in_flight = _InFlight(self.running, self.cache)
         reserved = sum(self._still_to_generate(req) for req in self.running)
         latest = -1
         for candidate in rank(list(self.waiting.values()), self._order, self._max_passed_over):
@@ -106,8 +106,7 @@ class Scheduler:
                 break
             req = candidate.req
             candidate.refresh(self.cache)
-            candidate.deferred = in_flight.covers(candidate) and req.passed_over < self._max_passed_over
-            if candidate.deferred:
+            if req.passed_over < self._max_passed_over and in_flight.covers(candidate):
                 continue
             reserved += self._still_to_generate(req)
             if (whole and candidate.extend_len > budget) or not self._start(candidate, reserved):
@@ -115,7 +114,7 @@ class Scheduler:
             in_flight.add(req)
             budget -= chunks.add(req)
             latest = max(latest, req.arrival)
-        self._count_passed_over(latest)
+        self._count_passed_over(latest, in_flight)
 
     def _start(self, candidate: Candidate, reserved: int) -> bool:
         """Moves one request from waiting to running, if the pool has room for it and `reserved` slots more."""
@@ -147,10 +146,10 @@ class Scheduler:
         """Slots to keep for the rest of its answer; the last token needs none."""
         return min(req.max_tokens - len(req.output_ids) - 1, self._decode_reserve)
 
-    def _count_passed_over(self, latest: int) -> None:
+    def _count_passed_over(self, latest: int, in_flight: "_InFlight") -> None:
         """Counts a pass that admitted arrivals up to `latest`. Who waits for a prefix that is being computed is not passed over."""
         for candidate in self.waiting.values():
-            if candidate.req.arrival < latest and not candidate.deferred:
+            if candidate.req.arrival < latest and not in_flight.covers(candidate):
                 candidate.req.passed_over += 1
 
     # Running requests
@@ -248,20 +247,24 @@ class _Chunks:
 
 
 class _InFlight:
-    """The prefixes that running requests are computing, found by what comes next: where, and their first page."""
+    """The prefixes that running requests are computing, found by what comes next: where, and their first page.
 
-    def __init__(self, running: list[Req], page_size: int) -> None:
-        self._page_bytes = page_size * 4
+    There are none without a cache: nobody would publish them.
+    """
+
+    def __init__(self, running: list[Req], cache: PrefixCache) -> None:
+        self._enabled = cache.enabled
+        self._page_bytes = cache.page_size * 4
         self._found: dict[tuple[ExtraKey, int, bytes], list[tuple[bytes, int]]] = defaultdict(list)
         for req in running:
             self.add(req)
 
     def add(self, req: Req) -> None:
         """Counts a request in, unless it has no more than one token to compute."""
-        if req.extend_len > 1:
+        if self._enabled and req.extend_len > 1:
             assert req.lease is not None
             start, key = req.lease.tree_len, req.tokens(req.seq_len - 1)
-            self._found[req.extra_key, start, key[start * 4 :][: self._page_bytes]].append((key, req.lease.cached_len))
+            self._found[req.extra_key, start, self._page(key, start)].append((key, req.lease.cached_len))
 
     def covers(self, candidate: Candidate) -> bool:
         """Whether a running request computes what the candidate would compute first.
@@ -269,13 +272,16 @@ class _InFlight:
         They must share MIN_SHARED_TOKENS from where the running one began, or all that the candidate has left.
         """
         start, key = candidate.match.path_len, candidate.key
-        next_page = key[start * 4 :][: self._page_bytes]
+        next_page = self._page(key, start)
         if not next_page:
             return False
         return any(
             other.startswith(key[: max((began + MIN_SHARED_TOKENS) * 4, start * 4 + len(next_page))])
             for other, began in self._found.get((candidate.req.extra_key, start, next_page), ())
         )
+
+    def _page(self, key: bytes, start: int) -> bytes:
+        return key[start * 4 : start * 4 + self._page_bytes]
 
 
 def _importance(req: Req) -> tuple[int, int]:

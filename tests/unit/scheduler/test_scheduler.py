@@ -42,6 +42,37 @@ def test_a_cold_request_is_admitted_within_the_bound_while_hot_ones_keep_coming(
     assert 15 <= i <= 25  # it was passed over, and then it was not
 
 
+def test_who_waited_for_an_aborted_prefix_can_be_passed_over_like_all_others() -> None:
+    engine = hash_engine(2000, max_batch_tokens=64, max_running=2, max_passed_over=20)
+    traffic = Traffic(engine)
+    hot = [1] * 40
+    traffic.send([*hot, 2], 1)
+    traffic.run()
+    first = traffic.send([3] * 400, 1)
+    traffic.step()
+    waits = traffic.send([*[3] * 100, *[4] * 100], 1)
+    traffic.step()
+    assert list(engine.scheduler.waiting) == [waits]
+    engine.receive(AbortRequest(first))
+    for i in range(500):
+        for j in range(4):
+            traffic.send([*hot, j, i % 50, i // 50], 1)
+        traffic.step()
+        if waits in traffic.ended:
+            break
+    assert traffic.ended[waits] == "length"
+    assert 15 <= i <= 30
+
+
+def test_without_a_cache_nobody_waits_for_a_prefix() -> None:
+    engine = hash_engine(2000, max_batch_tokens=64, prefix_cache=False)
+    traffic = Traffic(engine)
+    for _ in range(3):
+        traffic.send([1] * 40, 1)
+    traffic.run()
+    assert engine.stats().num_steps == 2  # 120 tokens, in steps of 64
+
+
 def test_a_higher_priority_is_admitted_first_and_preempted_last() -> None:
     engine = hash_engine(60, max_batch_tokens=64, max_running=4, decode_reserve=0)
     traffic = Traffic(engine)
