@@ -1,6 +1,7 @@
 """An HTTP client that asks any OpenAI-compatible server and times what comes back.
 
-Token ids go to /v1/completions, messages to /v1/chat/completions, always streamed. Nothing is retried: what fails is recorded.
+Token ids and texts go to /v1/completions, messages to /v1/chat/completions, always streamed. Nothing is retried: what fails is
+recorded.
 """
 
 import time
@@ -14,7 +15,7 @@ import msgspec
 import numpy as np
 
 from radixserve.bench.record import Record
-from radixserve.bench.workloads import Messages
+from radixserve.bench.workloads import Messages, Prompt
 from radixserve.errors import ConfigError
 from radixserve.req import token_bytes
 
@@ -29,6 +30,8 @@ class RequestShape:
     model: str
     temperature: float = 0.0
     ignore_eos: bool = True
+    return_token_ids: bool = True
+    """Ask for the ids of prompt and answer, as vLLM calls it. They cost a server and its client some time."""
 
 
 @dataclass
@@ -109,7 +112,7 @@ class BenchClient:
         body |= {"prompt": content, "add_special_tokens": False} if isinstance(content, str) else {"messages": content}
         return token_bytes((await self._get_or_post("POST", "/tokenize", body)).json()["tokens"])
 
-    async def ask(self, prompt: bytes | Messages, max_tokens: int, shape: RequestShape, session: int, turn: int) -> Record:
+    async def ask(self, prompt: Prompt, max_tokens: int, shape: RequestShape, session: int, turn: int) -> Record:
         """Sends one request and reads its stream to the end. A failure is in the record's `error`, never raised."""
         path, body = _request(prompt, max_tokens, shape)
         stream = _Stream()
@@ -150,8 +153,8 @@ class BenchClient:
         return reply
 
 
-def _request(prompt: bytes | Messages, max_tokens: int, shape: RequestShape) -> tuple[str, dict[str, Any]]:
-    """Path and body. `return_token_ids` and `ignore_eos` are what vLLM calls them; servers without them ignore them."""
+def _request(prompt: Prompt, max_tokens: int, shape: RequestShape) -> tuple[str, dict[str, Any]]:
+    """Path and body. Servers that don't know `return_token_ids` or `ignore_eos` ignore them."""
     body: dict[str, Any] = {
         "model": shape.model,
         "max_tokens": max_tokens,
@@ -159,8 +162,11 @@ def _request(prompt: bytes | Messages, max_tokens: int, shape: RequestShape) -> 
         "ignore_eos": shape.ignore_eos,
         "stream": True,
         "stream_options": {"include_usage": True},
-        "return_token_ids": True,
     }
+    if shape.return_token_ids:
+        body["return_token_ids"] = True
+    if isinstance(prompt, str):
+        return "/v1/completions", body | {"prompt": prompt}
     if isinstance(prompt, bytes):
         return "/v1/completions", body | {"prompt": np.frombuffer(prompt, np.int32).tolist()}
     return "/v1/chat/completions", body | {"messages": list(prompt)}

@@ -1,4 +1,4 @@
-"""What a benchmark asks: sessions of turns, with prompts as token ids or as chat messages.
+"""What a benchmark asks: sessions of turns, with prompts as token ids, as text or as chat messages.
 
 A workload is data. The same options give the same workload, on any machine; whoever runs it decides when each session starts.
 """
@@ -11,7 +11,8 @@ from radixserve.bench.record import Record
 
 Message = dict[str, Any]
 Messages = tuple[Message, ...]
-Content = TypeVar("Content", bytes, Messages)
+Prompt = bytes | str | Messages
+Content = TypeVar("Content", bytes, str, Messages)
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,18 @@ class ChatSession:
         return history
 
 
-Session = TokenSession | ChatSession
+@dataclass(frozen=True)
+class TextSession:
+    """Whole prompts as plain text, one a turn: nothing is appended, neither the turns before nor their answers."""
+
+    turns: tuple[Turn[str], ...]
+
+    def prompt(self, answers: Sequence[Record]) -> str:
+        """The prompt of turn number len(answers)."""
+        return self.turns[len(answers)].content
+
+
+Session = TokenSession | TextSession | ChatSession
 
 
 @dataclass(frozen=True)

@@ -96,6 +96,14 @@ bench.command(
   radixserve bench serve --dataset generated-shared-prefix --gsp-num-groups 4
   radixserve bench serve --dataset mt-bench-101 --dataset-path mtbench101.jsonl --json""",
 )
+bench.command(
+    "radixserve.cli.bench:compare",
+    help="Send the same workloads to our server and to others in turn, and print the ratios.",
+    help_epilogue="""Examples, with the servers running:
+
+  radixserve bench compare --tokenizer ./model --peer vllm=http://127.0.0.1:8100
+  radixserve bench compare --tokenizer model.gguf --peer llama.cpp=http://127.0.0.1:8200 --pid ours=123 --pid llama.cpp=456""",
+)
 app.command(bench)
 
 

@@ -1,10 +1,12 @@
-"""`radixserve bench tree` and `radixserve bench serve`."""
+"""`radixserve bench tree`, `serve` and `compare`."""
 
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
+from radixserve.bench import compare as comparing
+from radixserve.bench.compare_options import CompareOptions
 from radixserve.bench.serve import ServeBenchOptions, run
 from radixserve.bench.tree import bench_tree, print_rows
 from radixserve.cli.options import JsonFlag
@@ -24,3 +26,8 @@ def tree(*, mooncake: Path | None = None, as_json: JsonFlag = False) -> None:
 def serve(*, options: Annotated[ServeBenchOptions, Parameter(name="*")] = ServeBenchOptions()) -> int:  # noqa: B008 (frozen)
     """Runs the workload against the server; returns the exit code."""
     return run(options)
+
+
+def compare(*, options: Annotated[CompareOptions, Parameter(name="*")]) -> int:
+    """Runs the workloads on all servers in turn; returns the exit code."""
+    return comparing.run(options)

@@ -1,0 +1,57 @@
+"""Options of `radixserve bench compare`; the string under each field is its help."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareOptions:
+    """Which servers to compare, and under what."""
+
+    tokenizer: Path
+    """Tokenizer of the model that all servers serve: a GGUF file, a Hugging Face directory, or its tokenizer.json."""
+
+    peer: tuple[str, ...] = ()
+    """NAME=URL of a server to compare with; repeat it for several."""
+
+    ours: str = "http://127.0.0.1:8000"
+    """The server whose figures are divided by those of each peer."""
+
+    pid: tuple[str, ...] = ()
+    """NAME=PID of the main process of a peer, or ours=PID: its runs then say how many cores anything else used."""
+
+    model: str | None = None
+    """Model to ask for; by default the first that each server lists."""
+
+    workloads: str = "shared,warm,unique,single,decode8,prefill"
+    """Which workloads, in this order."""
+
+    reps: int = 3
+    """How often each workload is run on each server."""
+
+    num_requests: int = 24
+    """shared, warm, unique: requests of a run."""
+
+    max_concurrency: int = 8
+    """shared, warm, unique: requests open at once."""
+
+    prefix_len: int = 1024
+    """shared, warm: tokens that all prompts have in common; unique and prefill have as many of their own."""
+
+    question_len: int = 64
+    """shared, warm, unique, prefill: tokens after the prefix."""
+
+    output_len: int = 32
+    """shared, warm, unique: tokens of an answer."""
+
+    wait_quiet_s: float = 6.0
+    """Wait up to so long before each run for half a second in which nothing else uses the machine."""
+
+    seed: int = 0
+    """Of all prompts. A server that has seen the prompts of a seed needs another, or a restart."""
+
+    json: bool = False
+    """Print one JSON object instead of the table."""
+
+    output_file: Path | None = None
+    """Write the JSON here too."""
