@@ -1,13 +1,28 @@
 // The extension module radixserve.kernels._native.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
-#include <omp.h>
 
 #include "level.h"
+#include "threads.h"
 
 namespace nb = nanobind;
 
+void bind_ops(nb::module_& module);
+
+static int threads_set = 0;
+int num_threads() { return threads_set ? threads_set : omp_get_max_threads(); }
+void set_num_threads(int n) { threads_set = n; }
+
+static void choose_by_name(const std::string& name) {
+    for (Level candidate : {Level::portable, Level::avx2, Level::avx512_bf16})
+        if (name == level_name(candidate) && choose_level(candidate)) return;
+    throw std::invalid_argument("level is '" + name + "': this CPU or this build has no such level");
+}
+
 NB_MODULE(_native, module) {
-    module.def("level", [] { return std::string(level_name(level())); }, "The instruction sets that the kernels use.");
-    module.def("set_num_threads", [](int n) { omp_set_num_threads(n); }, nb::arg("n"));
+    module.def("level", [] { return std::string(level_name(level())); });
+    module.def("choose_level", &choose_by_name, nb::arg("name"));
+    module.def("num_threads", &num_threads);
+    module.def("set_num_threads", &set_num_threads, nb::arg("n"));
+    bind_ops(module);
 }
