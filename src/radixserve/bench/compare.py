@@ -52,7 +52,7 @@ class _Target:
 def run(options: CompareOptions) -> int:
     """Runs the comparison and prints it. Exit code 0, or 1 if a request failed. Raises ConfigError."""
     servers, names = parse_servers(options), parse_workloads(options)
-    prompts = WordPrompts(Tokenizer.load(_tokenizer_path(options.tokenizer)))
+    prompts = WordPrompts(Tokenizer.load(options.tokenizer))
     reps = [make_workloads(names, prompts, options, rep) for rep in range(options.reps)]
     warm_up = _warm_up(prompts, options.seed)
     console = Console(stderr=True)
@@ -194,8 +194,3 @@ def _pairs(flag: str, values: Sequence[str], taken: Sequence[str] = ()) -> dict[
             raise ConfigError(f"{flag} names {name!r} twice, or it stands for our own server")
         pairs[name] = value
     return pairs
-
-
-def _tokenizer_path(path: Path) -> Path:
-    """A tokenizer.json is read with the files beside it."""
-    return path.parent if path.name == "tokenizer.json" else path

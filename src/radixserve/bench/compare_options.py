@@ -9,7 +9,7 @@ class CompareOptions:
     """Which servers to compare, and under what."""
 
     tokenizer: Path
-    """Tokenizer of the model that all servers serve: a GGUF file, a Hugging Face directory, or its tokenizer.json."""
+    """Tokenizer of the model that all servers serve: a GGUF file or a Hugging Face directory."""
 
     peer: tuple[str, ...] = ()
     """NAME=URL of a server to compare with; repeat it for several."""

@@ -3,12 +3,14 @@
 from dataclasses import fields
 from pathlib import Path
 
+from radixserve.bench.agent import agent_miniswe
 from radixserve.bench.dialogues import mt_bench_101, openai_messages
 from radixserve.bench.mooncake import mooncake
 from radixserve.bench.options import ServeBenchOptions
 from radixserve.bench.synthetic import generated_shared_prefix, prefix_repetition
 from radixserve.bench.workloads import Workload
 from radixserve.errors import ConfigError
+from radixserve.text.tokenizer import Tokenizer
 
 DEFAULT_PREFIX_REPETITION_PROMPTS = 100
 
@@ -45,12 +47,24 @@ def load_workload(options: ServeBenchOptions) -> Workload:
             return openai_messages(_path(o), num_prompts=o.num_prompts, output_len=o.output_len, ignore_eos=o.ignore_eos)
         case "mt-bench-101":
             return mt_bench_101(_path(o), num_prompts=o.num_prompts, output_len=o.output_len, ignore_eos=o.ignore_eos)
+        case "agent-miniswe":
+            if o.tokenizer is None:
+                raise ConfigError("agent-miniswe needs the served model's tokenizer to cut sessions: set --tokenizer")
+            return agent_miniswe(
+                _path(o),
+                tokenizer=Tokenizer.load(o.tokenizer),
+                num_prompts=o.num_prompts,
+                max_len=o.max_len,
+                output_len=o.output_len,
+                ignore_eos=o.ignore_eos,
+            )
 
 
 def _path(options: ServeBenchOptions) -> Path:
     if options.dataset_path is None:
         raise ConfigError(f"{options.dataset} needs a file: set --dataset-path")
-    if not options.dataset_path.is_file():
+    folders_too = options.dataset == "agent-miniswe" and options.dataset_path.is_dir()
+    if not (options.dataset_path.is_file() or folders_too):
         raise ConfigError(f"--dataset-path {options.dataset_path} is not a file")
     return options.dataset_path
 

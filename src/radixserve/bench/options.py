@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-Dataset = Literal["generated-shared-prefix", "prefix-repetition", "mooncake", "openai-messages", "mt-bench-101"]
+Dataset = Literal["generated-shared-prefix", "prefix-repetition", "mooncake", "openai-messages", "mt-bench-101", "agent-miniswe"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,7 +15,7 @@ class ServeBenchOptions:
     """The workload."""
 
     dataset_path: Path | None = None
-    """File of mooncake (JSONL), openai-messages (JSON or JSONL) or mt-bench-101 (JSONL)."""
+    """File of mooncake (JSONL), openai-messages (JSON or JSONL) or mt-bench-101 (JSONL); file or folder of agent-miniswe."""
 
     base_url: str = "http://127.0.0.1:8000"
     """The server, with or without /v1."""
@@ -39,13 +39,16 @@ class ServeBenchOptions:
     """Of all requests; 0 is greedy."""
 
     output_len: int = 64
-    """Most tokens of an answer, for openai-messages and mt-bench-101."""
+    """Most tokens of an answer, for openai-messages, mt-bench-101 and agent-miniswe."""
 
     ignore_eos: bool = False
-    """Make the answers of openai-messages and mt-bench-101 exactly --output-len long; other workloads always have exact lengths."""
+    """Make those answers exactly --output-len long; other workloads always have exact lengths."""
 
     max_len: int = 8192
-    """mooncake: requests with more tokens, prompt and answer together, are left out and counted."""
+    """Most tokens of prompt and answer: mooncake leaves out longer requests, agent-miniswe cuts sessions there, and both count."""
+
+    tokenizer: Path | None = None
+    """agent-miniswe: GGUF file or Hugging Face directory of the served model, by whose tokenizer sessions are cut at --max-len."""
 
     vocab_size: int = 32000
     """Random token ids stay below this; must not exceed the model's vocabulary."""

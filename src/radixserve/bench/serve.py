@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -121,9 +122,7 @@ def _result(
     options: ServeBenchOptions, workload: Workload, model: str, summary: Summary, ideal: Ideal, errors: list[str]
 ) -> dict[str, Any]:
     """All that is worth keeping of a run; the API key is not."""
-    kept_options = {
-        name: str(value) if name.endswith(("path", "file")) and value else value for name, value in asdict(options).items()
-    }
+    kept_options = {name: str(value) if isinstance(value, Path) else value for name, value in asdict(options).items()}
     del kept_options["api_key"]
     return {
         "benchmark": "serve",

@@ -15,6 +15,7 @@ from radixserve.bench.serve import run
 from radixserve.bench.workloads import ChatSession, Turn, Workload
 from radixserve.errors import ConfigError
 from radixserve.req import token_bytes
+from tests.tiny_models import make_tiny_model
 from tests.unit.bench.stub_server import Stub, serving
 
 
@@ -118,6 +119,26 @@ def test_bench_serve_compares_with_the_ideal(tmp_path: Path, capsys: pytest.Capt
     assert result["model"] == "stub"
     assert stub.flushes == 1
     assert "api_key" not in result["options"]
+
+
+def test_recorded_texts_are_sent_as_they_stand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    steps = [{"timestamp": 1, "input": "abc"}, {"timestamp": 2, "input": "abcyes?"}]
+    file = tmp_path / "session.jsonl"
+    file.write_text("\n".join(json.dumps(step) for step in steps))
+    stub = Stub()
+    with serving(stub) as url:
+        options = ServeBenchOptions(
+            dataset="agent-miniswe", dataset_path=file, tokenizer=make_tiny_model(tmp_path / "model"), base_url=url, json=True
+        )
+        assert run(options) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert [body["prompt"] for body in stub.bodies] == ["abc", "abcyes?"]
+    assert result["ideal"] == {
+        "hit_rate": len("abcyes") / len("abcabcyes?"),
+        "token_ids": "tokenized by /tokenize",
+        "points_below_ideal": pytest.approx((6 - 4) / 10 * 100),
+    }
+    assert result["options"]["tokenizer"] == str(tmp_path / "model")
 
 
 def test_bench_serve_prints_a_table_and_fails_with_the_requests(capsys: pytest.CaptureFixture[str]) -> None:

@@ -44,23 +44,23 @@ def write_tokenizer(path: Path, *, num_words: int = 1200, starts_with: str = "")
             single=f"{starts_with} $A", pair=f"{starts_with} $A $B", special_tokens=[(starts_with, 1)]
         )
     backend.save(str(path / "tokenizer.json"))
-    return path / "tokenizer.json"
+    return path
 
 
 @pytest.fixture(scope="module")
-def tokenizer_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tokenizer_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_tokenizer(tmp_path_factory.mktemp("tokenizer"))
 
 
 @pytest.fixture(scope="module")
-def prompts(tokenizer_file: Path) -> WordPrompts:
-    return WordPrompts(Tokenizer.load(tokenizer_file.parent))
+def prompts(tokenizer_path: Path) -> WordPrompts:
+    return WordPrompts(Tokenizer.load(tokenizer_path))
 
 
 @pytest.fixture
-def options(tokenizer_file: Path) -> CompareOptions:
+def options(tokenizer_path: Path) -> CompareOptions:
     return CompareOptions(
-        tokenizer=tokenizer_file, num_requests=3, max_concurrency=2, prefix_len=6, question_len=2, output_len=5, wait_quiet_s=0.0
+        tokenizer=tokenizer_path, num_requests=3, max_concurrency=2, prefix_len=6, question_len=2, output_len=5, wait_quiet_s=0.0
     )
 
 
@@ -97,14 +97,14 @@ def test_prompts_depend_on_seed_and_rep_alone(options: CompareOptions, prompts: 
 
 
 def test_special_tokens_count_in_the_length(tmp_path: Path, options: CompareOptions) -> None:
-    tokenizer = Tokenizer.load(write_tokenizer(tmp_path, starts_with="<s>").parent)
+    tokenizer = Tokenizer.load(write_tokenizer(tmp_path, starts_with="<s>"))
     for compared in make_workloads(NAMES, WordPrompts(tokenizer), options, 0):
         assert {len(tokenizer.encode(text)) for text in texts(compared)} == {compared.prompt_len}
 
 
 def test_a_vocabulary_of_few_words_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="10 words of one token: prompts need 1000"):
-        WordPrompts(Tokenizer.load(write_tokenizer(tmp_path, num_words=10).parent))
+        WordPrompts(Tokenizer.load(write_tokenizer(tmp_path, num_words=10)))
 
 
 def test_runs_are_interleaved_and_the_first_server_changes(options: CompareOptions, prompts: WordPrompts) -> None:

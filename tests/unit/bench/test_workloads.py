@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from radixserve.bench.record import Record
 from radixserve.bench.synthetic import LOWEST_ID
 from radixserve.bench.workloads import TokenSession, Turn
 from radixserve.errors import ConfigError
+from tests.tiny_models import make_tiny_model
 
 
 def prompts(options: ServeBenchOptions) -> list[bytes]:
@@ -128,6 +130,39 @@ def test_openai_messages_ask_for_each_recorded_answer(tmp_path: Path, suffix: st
     assert len(session.turns) == 2
     assert session.prompt([]) == tuple(messages[:2])
     assert session.prompt([answer("mine")]) == tuple(messages[:4])
+
+
+def agent_options(tmp_path: Path, **changes: Any) -> ServeBenchOptions:
+    """Two recorded sessions, their prompts of 4, 8 and 20 and of 30 bytes, and a tokenizer of bytes."""
+    for name, lengths in {"b": [30], "a": [8, 4, 20]}.items():
+        steps = [{"timestamp": length, "input": name * length, "output": "recorded"} for length in lengths]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(json.dumps(step) for step in steps))
+    model = make_tiny_model(tmp_path / "model")
+    options = ServeBenchOptions(dataset="agent-miniswe", dataset_path=tmp_path, tokenizer=model, output_len=3, max_len=15)
+    return replace(options, **changes)
+
+
+def test_agent_sessions_are_cut_at_the_context_and_counted(tmp_path: Path) -> None:
+    workload = load_workload(agent_options(tmp_path))
+    assert [session.turns for session in workload.sessions] == [(Turn("aaaa", 3), Turn("aaaaaaaa", 3))]
+    assert workload.sessions[0].prompt([answer("mine")]) == "aaaaaaaa"
+    assert workload.note == "2 sessions cut at 15 tokens: 2 steps left out"
+    whole = load_workload(agent_options(tmp_path, max_len=33))
+    assert [len(session.turns) for session in whole.sessions] == [3, 1]
+    assert whole.note == ""
+    assert not whole.ignore_eos
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"tokenizer": None}, "needs the served model's tokenizer"),
+        ({"max_len": 4}, "has a step of at most 4 tokens: raise --max-len"),
+    ],
+)
+def test_agent_sessions_need_a_tokenizer_and_room(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_workload(agent_options(tmp_path, **changes))
 
 
 def test_a_session_of_tokens_appends_generated_ids() -> None:
