@@ -117,6 +117,25 @@ def test_a_wrong_command_line_says_what_is_wrong(capsys: pytest.CaptureFixture[s
     assert "Traceback" not in err
 
 
+@pytest.mark.parametrize(
+    ("flag", "value", "limit"),
+    [
+        ("--port", "99999", "between 0 and 65535"),
+        ("--port", "-1", "between 0 and 65535"),
+        ("--grace-s", "-1", "at least 0"),
+        ("--grace-s", "nan", "at least 0"),
+        ("--max-body-bytes", "0", "at least 1"),
+    ],
+)
+def test_a_server_setting_out_of_range_is_one_line_and_exit_1(
+    capsys: pytest.CaptureFixture[str], flag: str, value: str, limit: str
+) -> None:
+    code, out, err = run(capsys, "serve", "--model", "no-such-model", flag, value)
+    assert (code, out) == (1, "")
+    assert err.startswith(f"radixserve: {flag} is {value}: must be {limit}")
+    assert err.count("\n") == 1
+
+
 def test_ctrl_c_is_quiet(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(engine: EngineConfig, server: ServerConfig) -> int:
         raise KeyboardInterrupt

@@ -34,12 +34,23 @@ def serve(engine: EngineConfig, server: ServerConfig) -> int:
     """
     logging.basicConfig(level=server.log_level.upper(), format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     try:
+        check(server)
         with contextlib.closing(bind(server.host, server.port)) as listener:
             tokenizer = Tokenizer.load(resolve(engine.model))
             return uvloop.run(Lifecycle(engine, server, tokenizer, listener).run(make_app))
     except (ConfigError, EngineDeadError) as error:
         print(f"radixserve: {error}", file=sys.stderr)
         return 1
+
+
+def check(server: ServerConfig) -> None:
+    """Raises ConfigError for a number that means nothing."""
+    if not 0 <= server.port <= 65_535:
+        raise ConfigError(f"--port is {server.port}: must be between 0 and 65535; 0 takes any that is free")
+    if not server.grace_s >= 0:  # written so that NaN fails too
+        raise ConfigError(f"--grace-s is {server.grace_s:g}: must be at least 0")
+    if server.max_body_bytes < 1:
+        raise ConfigError(f"--max-body-bytes is {server.max_body_bytes}: must be at least 1")
 
 
 def make_app(service: Service) -> Starlette:
@@ -74,6 +85,6 @@ def bind(host: str, port: int) -> socket.socket:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
         listener.listen(BACKLOG)
-    except (OSError, OverflowError) as error:
+    except OSError as error:
         raise ConfigError(f"can't listen on {host}:{port}: {error}; choose another --host or --port") from error
     return listener
