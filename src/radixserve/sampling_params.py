@@ -10,6 +10,8 @@ from radixserve.errors import InvalidRequestError
 MAX_N = 128
 MAX_TOP_LOGPROBS = 20
 MAX_STOP_STRINGS = 64
+MAX_STOP_LEN = 1024
+"""In characters. Each of `n` choices carries its own."""
 MAX_LOGIT_BIAS = 1024
 SEED_LIMIT = 2**63
 
@@ -19,7 +21,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
     `temperature` 0 is greedy. `top_k` 0 and `top_p` 1 are off. `max_tokens` None means: until the model stops or the context or
     the pool is full. `logprobs` is the number of alternatives reported at each position (0: the sampled token alone; None: off).
-    `n` answers share one prefill; choice i samples with `seed + i`. A seed's answer does not depend on batch mates.
+    `n` answers share one prefill; choice i samples with `seed + i`. A seed's answer does not depend on batch mates. A `stop` that
+    is one text counts as a tuple of it.
     """
 
     n: int = 1
@@ -38,6 +41,10 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
     logprobs: int | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.stop, str):
+            msgspec.structs.force_setattr(self, "stop", (self.stop,))
 
     def choices(self, random_seed: int) -> Iterator["SamplingParams"]:
         """The parameters of each of the `n` choices, as requests of their own: choice i samples with seed + i.
@@ -71,6 +78,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         _check_count("stop", len(self.stop), MAX_STOP_STRINGS)
         if "" in self.stop:
             raise InvalidRequestError("stop holds an empty string: it would end every answer at once", param="stop")
+        if (longest := max(map(len, self.stop), default=0)) > MAX_STOP_LEN:
+            raise InvalidRequestError(f"stop holds {longest} characters: at most {MAX_STOP_LEN} are allowed", param="stop")
         _check_count("stop_token_ids", len(self.stop_token_ids), MAX_STOP_STRINGS)
         for token_id in self.stop_token_ids:
             _check_int("stop_token_ids", token_id, 0, vocab_size - 1)

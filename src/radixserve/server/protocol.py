@@ -11,6 +11,9 @@ import msgspec
 from radixserve.errors import InvalidRequestError
 from radixserve.sampling_params import SamplingParams
 
+MAX_SALT_LEN = 256
+"""In characters. A salt stays in memory as long as what was cached under it."""
+
 Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 """What fits the wire; the engine's limits are narrower."""
 
@@ -91,6 +94,9 @@ class GenerationBody(NotHonoured, kw_only=True):
                 raise InvalidRequestError(f"{name} is not supported by this server: leave it out", param=name, code="unsupported")
         if self.cache_salt == "":
             raise InvalidRequestError("cache_salt is empty: send at least one character, or leave it out", param="cache_salt")
+        if self.cache_salt is not None and len(self.cache_salt) > MAX_SALT_LEN:
+            message = f"cache_salt has {len(self.cache_salt)} characters: at most {MAX_SALT_LEN} are allowed; send a hash of it"
+            raise InvalidRequestError(message, param="cache_salt")
 
     def sampling_params(self, *, max_tokens: Int | None, logprobs: Int | None) -> SamplingParams:
         """The sampling fields as the engine takes them, not yet validated."""
