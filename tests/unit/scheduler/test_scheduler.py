@@ -123,8 +123,12 @@ def test_the_pool_may_be_full_of_cached_prompts(page_size: int) -> None:
     traffic.run()
     assert engine.cache.num_evicted > 0
     for i in range(8):
-        traffic.send([i, *[i + 20] * 39], 3)
-    traffic.run()
+        traffic.send([i, *[i + 20] * 39], 12)
+    most_running = 0
+    while engine.has_work:
+        traffic.step()
+        most_running = max(most_running, len(engine.scheduler.running))
+    assert most_running >= 4
     assert all(traffic.answers[rid] == solo(prompt, n) for rid, (prompt, n) in traffic.asked.items())
 
 
