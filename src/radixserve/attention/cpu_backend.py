@@ -1,0 +1,46 @@
+"""Attention over the pool by the native kernel: CPUs, bfloat16 pools.
+
+A token's result depends on its query and on the K and V of its prefix, to the last bit: not on how the prefix was computed or cached,
+on the batch, on the chunk, on where its slots lie or on the number of threads. `docs/design/cpu-attention.md` says why.
+"""
+
+import torch
+
+from radixserve.batch import ForwardBatch
+from radixserve.cache.kv_pool import KVPool
+from radixserve.kernels import _native
+
+
+class CpuBackend:
+    """An `AttentionBackend`. Queries are float32 or bfloat16; the kernel rounds them to bfloat16."""
+
+    def __init__(self, pool: KVPool) -> None:
+        """Raises ValueError when the kernel can't read the pool: bfloat16 on the CPU, head_dim a multiple of 8 up to 256."""
+        self.pool = pool
+        self._attention = _native.AttentionPool(pool.k_buffer, pool.v_buffer)
+
+    def plan(self, batch: ForwardBatch) -> None:
+        """See `AttentionBackend`. Raises ValueError for lengths or rows that don't fit the slot table."""
+        batch.attention = _native.AttentionStep(batch.slot_table, batch.rows, batch.seq_lens, batch.extend_lens)
+
+    def forward(
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        layer: int,
+        batch: ForwardBatch,
+        *,
+        scale: float,
+        window: int | None = None,
+    ) -> torch.Tensor:
+        """See `AttentionBackend`."""
+        self.pool.store(layer, batch.out_slots, k, v)
+        return self.attend(q, layer, batch, scale=scale, window=window)
+
+    def attend(self, q: torch.Tensor, layer: int, batch: ForwardBatch, *, scale: float, window: int | None = None) -> torch.Tensor:
+        """`forward` where K and V of this step are in the pool already. Returns [T, num_heads, head_dim] in q's dtype."""
+        q = q.contiguous()
+        out = torch.empty_like(q)
+        self._attention.attend(batch.attention, layer, q, out, scale, window or 0)
+        return out
