@@ -37,6 +37,8 @@ BAD: list[tuple[str, dict[str, Any], str, list[str]]] = [
     (COMPLETIONS, {"prompt": "a", "n": 5_000_000}, "n", ["5000000", "128"]),
     (COMPLETIONS, {"prompt": "a", "n": 0}, "n", ["0"]),
     (COMPLETIONS, {"prompt": ["a"] * 100, "n": 100}, "n", ["10000", "1024"]),
+    (COMPLETIONS, {"prompt": ["a"] * 100_000}, "prompt", ["100000", "1024"]),
+    (COMPLETIONS, {"prompt": [[1]] * 1025}, "prompt", ["1025", "1024"]),
     (COMPLETIONS, {"prompt": "a", "logprobs": 10**9}, "logprobs", ["1000000000", "20"]),
     (COMPLETIONS, {"prompt": "a", "temperature": -1}, "temperature", ["-1"]),
     (COMPLETIONS, {"prompt": "a", "temperature": 1e300}, "temperature", ["1e+300", "100"]),

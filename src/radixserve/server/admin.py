@@ -76,7 +76,8 @@ async def detokenize(request: Request) -> Response:
     service = service_of(request)
     body = await read_body(request, DetokenizeBody, service.config.max_body_bytes)
     ids = as_token_ids(body.tokens, service.info.limits.vocab_size, "tokens").tolist()
-    return json_reply({"prompt": service.tokenizer.decode(ids, skip_special_tokens=body.skip_special_tokens)})
+    text = await asyncio.to_thread(service.tokenizer.decode, ids, skip_special_tokens=body.skip_special_tokens)
+    return json_reply({"prompt": text})
 
 
 def _model(service: Service) -> Model:

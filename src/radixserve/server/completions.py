@@ -13,7 +13,7 @@ from radixserve.messages import Output
 from radixserve.server.answers import Answer
 from radixserve.server.body import read_body
 from radixserve.server.generation import Generation
-from radixserve.server.prompts import as_token_ids, make_requests
+from radixserve.server.prompts import as_token_ids, check_choices, make_requests
 from radixserve.server.protocol import CompletionBody
 from radixserve.server.replies import Completion, CompletionChoice, CompletionLogprobs, Usage
 from radixserve.server.request_log import record_of
@@ -118,6 +118,7 @@ async def _encode(body: CompletionBody, service: Service) -> list[np.ndarray]:
     texts = [item for item in prompt if isinstance(item, str)]
     ids = [item for item in prompt if isinstance(item, int)]
     lists = [item for item in prompt if isinstance(item, list)]
+    check_choices(max(len(texts), len(lists)), 1)  # before any is tokenized
     if len(texts) == len(prompt):
         service.check_text(max(map(len, texts)), "prompt")
         return await asyncio.to_thread(lambda: [service.tokenizer.encode(text) for text in texts])

@@ -20,11 +20,7 @@ def make_requests(
 ) -> list[GenerateRequest]:
     """One request a prompt. `prompts`: int32 token ids. Raises InvalidRequestError when one can't be served."""
     params.validate(limits.vocab_size)
-    if len(prompts) * params.n > MAX_CHOICES:
-        raise InvalidRequestError(
-            f"{len(prompts)} prompts with n {params.n} are {len(prompts) * params.n} answers: at most {MAX_CHOICES} are allowed",
-            param="n",
-        )
+    check_choices(len(prompts), params.n)
     for prompt in prompts:
         limits.check(prompt, params)
     return [
@@ -33,6 +29,15 @@ def make_requests(
         )
         for prompt in prompts
     ]
+
+
+def check_choices(num_prompts: int, n: int) -> None:
+    """Raises InvalidRequestError when one HTTP request asks for more than MAX_CHOICES answers."""
+    if num_prompts * n > MAX_CHOICES:
+        raise InvalidRequestError(
+            f"prompt holds {num_prompts} prompts, with n {n} that is {num_prompts * n} answers: at most {MAX_CHOICES} are allowed",
+            param="n" if n > 1 else "prompt",
+        )
 
 
 def as_token_ids(ids: Sequence[int], vocab_size: int, param: str = "prompt") -> np.ndarray:
