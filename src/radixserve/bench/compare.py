@@ -124,7 +124,7 @@ async def _measure(
         runs = []
         for rep, compared, server in in_turn(servers, reps):
             measured = await _run_once(targets[server.name], compared, rep, options.wait_quiet_s)
-            console.print(_line(measured), highlight=False)
+            console.print(_line(measured), highlight=False, soft_wrap=True)
             runs.append(measured)
         return {name: target.shape.model for name, target in targets.items()}, runs
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from rich.box import SIMPLE
 from rich.table import Table
 
 from radixserve.bench import report
@@ -89,9 +90,10 @@ class Result:
 
     def table(self) -> Table:
         """Medians of each workload on each server, and the ratios run by run."""
-        table = Table(title="tokens a second: of the prompt for prefill, of the answers for the others; medians")
-        for name in ("workload", "server", "tokens/s", "first token", "cached", "foreign cores", "ours/theirs", "run by run"):
-            table.add_column(name, justify="left" if name in ("workload", "server") else "right")
+        caption = "Medians. tokens/s: of the prompt for prefill, else of the answers. ratio: ours to the peer's."
+        table = Table(box=SIMPLE, caption=caption, show_edge=False, padding=0)
+        for name in ("workload", "server", "tokens/s", "first\ntoken", "cached", "foreign\ncores", "ratio", "run by run"):
+            table.add_column(name, justify="left" if name in ("workload", "server") else "right", no_wrap=True)
         for workload, server in self._cells():
             table.add_row(*self._row(workload, server), end_section=server == self.servers[-1])
         return table
