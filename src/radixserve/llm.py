@@ -155,7 +155,20 @@ class LLM:
             raise BusyError(result.message)
 
     def _token_ids(self, prompt: Prompt) -> np.ndarray:
-        return self.tokenizer.encode(prompt) if isinstance(prompt, str) else np.asarray(prompt, dtype=np.int32)
+        """int32 [prompt_len]. Raises InvalidRequestError for what is neither a text nor a row of token ids."""
+        if isinstance(prompt, str):
+            return self.tokenizer.encode(prompt)
+        given = np.asarray(prompt)
+        if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
+            raise InvalidRequestError(
+                f"a prompt is {prompt!r:.60}: must be a text or a row of token ids; one row alone goes in a list or as an array",
+                param="prompt",
+            )
+        ids = given.astype(np.int32)
+        if given.size and (wide := given[ids != given]).size:
+            last = self.engine.info.limits.vocab_size - 1
+            raise InvalidRequestError(f"the prompt holds token id {wide[0]}: ids must be between 0 and {last}", param="prompt")
+        return ids
 
     def _next_rid(self) -> str:
         return str(next(self._rids))
@@ -212,6 +225,7 @@ class LLM:
                     self.engine.receive(AbortRequest(rid))
 
     def _run(self, prompts: list[np.ndarray], params: Params, options: Options) -> list[Generation]:
+        _check_options(options)
         each = list(params) if isinstance(params, Sequence) else [params or SamplingParams()] * len(prompts)
         if len(each) != len(prompts):
             raise InvalidRequestError(f"there are {len(prompts)} prompts and {len(each)} params: give one, or one for each")
@@ -287,3 +301,11 @@ def _add(generation: Generation, choice: Choice, output: Output) -> None:
     generation.cached_tokens = min(generation.cached_tokens, output.cached_tokens)
     if output.finish_reason is not None:
         choice.finish_reason, choice.stop_reason = output.finish_reason, output.stop_reason
+
+
+def _check_options(options: Options) -> None:
+    """A misspelt salt must not share a cache: Python doesn't check the names of a TypedDict."""
+    if unknown := sorted(options.keys() - Options.__annotations__.keys()):
+        raise TypeError(f"unknown option {unknown[0]!r}: choose from {', '.join(Options.__annotations__)}")
+    if options.get("cache_salt") == "":
+        raise InvalidRequestError("cache_salt is empty: give at least one character, or leave it out", param="cache_salt")

@@ -1,6 +1,7 @@
 """The offline API on a tiny model."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -112,3 +113,26 @@ def test_forks_with_a_seed_differ(llm: LLM) -> None:
     seeded = SamplingParams(max_tokens=8, temperature=1.0, seed=1, ignore_eos=True)
     texts = {generation.text for generation in generate_all(llm.branch("Once").fork(3), seeded)}
     assert len(texts) == 3
+
+
+@pytest.mark.parametrize(
+    ("prompts", "message"),
+    [
+        ([1, 2, 3], "a prompt is 1: must be a text or a row of token ids"),
+        ([[1.7, 2.0]], "must be a text or a row of token ids"),
+        (np.zeros((2, 2), dtype=np.int32), "must be a text or a row of token ids"),
+        ([[5, 2**40]], f"token id {2**40}: ids must be between 0 and"),
+        ([[]], "has no tokens"),
+    ],
+)
+def test_a_prompt_that_is_no_row_of_ids_is_refused(llm: LLM, prompts: Any, message: str) -> None:
+    with pytest.raises(InvalidRequestError, match=message):
+        llm.generate(prompts, GREEDY)
+
+
+def test_a_misspelt_or_empty_salt_is_refused(llm: LLM) -> None:
+    misspelt: Any = {"cache_slat": "a"}
+    with pytest.raises(TypeError, match=r"'cache_slat': choose from .*cache_salt"):
+        llm.generate("one", GREEDY, **misspelt)
+    with pytest.raises(InvalidRequestError, match="cache_salt is empty"):
+        llm.generate("one", GREEDY, cache_salt="")
