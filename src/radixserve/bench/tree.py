@@ -35,7 +35,12 @@ class TreeRow:
 
 
 def bench_tree(mooncake: Path | None) -> list[TreeRow]:
-    """Measures every row; those of the whole cycle only where a Mooncake trace (JSONL) is given. Takes about a minute."""
+    """Measures every row; those of the whole cycle only where a Mooncake trace (JSONL) is given. Takes about a minute.
+
+    Raises ConfigError, before anything is measured, when `mooncake` is no file.
+    """
+    if mooncake is not None and not mooncake.is_file():
+        raise ConfigError(f"--mooncake {mooncake} is not a file")
     rng = np.random.default_rng(0)
     rows = [*_match_rows(rng), _long_edge_row(rng), _depth_row(rng), _insert_row(rng)]
     rows += [_evict_one_row(rng, num_leaves) for num_leaves in (2_000, 20_000, 100_000)]

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from radixserve.bench.tree import TreeRow, mooncake_rows, print_rows
+from radixserve.bench.tree import TreeRow, bench_tree, mooncake_rows, print_rows
 from radixserve.errors import ConfigError
 
 ROWS = [TreeRow("match", 8.5, "us"), TreeRow("whole cycle", 36_000.4, "requests/s")]
@@ -37,3 +37,8 @@ def test_a_file_that_is_no_trace_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("hello\n")
     with pytest.raises(ConfigError, match=r"notes\.txt is not a Mooncake trace"):
         mooncake_rows(tmp_path / "notes.txt")
+
+
+def test_a_trace_that_is_not_there_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"--mooncake .*gone\.jsonl is not a file"):
+        bench_tree(tmp_path / "gone.jsonl")
