@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Dtype = Literal["auto", "float64", "float32", "bfloat16", "float16"]
+Kernels = Literal["auto", "native", "torch"]
 Order = Literal["prefix", "tree", "fcfs"]
 
 
@@ -23,6 +24,9 @@ class EngineConfig:
 
     device: str = "auto"
     """Where the model runs: cpu, cuda, cuda:1. auto: cuda when there is one."""
+
+    kernels: Kernels = "auto"
+    """native (bfloat16 on a CPU; answers do not depend on cache or batch, to the last bit) or torch. auto: native where it can."""
 
     num_threads: int | None = None
     """Threads of the model on a CPU; by default as many as the affinity mask gives."""

@@ -101,6 +101,8 @@ class EngineInfo(msgspec.Struct, frozen=True, tag=True):
     kv_bytes: int
     num_threads: int
     settings: dict[str, str | int | float | bool | None] = {}
+    kernels: str = "none"
+    """What computes, and why it does where it isn't the fastest."""
 
 
 class EngineStats(msgspec.Struct, frozen=True, tag=True):

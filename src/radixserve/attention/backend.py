@@ -9,10 +9,13 @@ from typing import Protocol
 import torch
 
 from radixserve.batch import ForwardBatch
+from radixserve.cache.kv_pool import KVPool
 
 
 class AttentionBackend(Protocol):
     """Attention of one model over one KV pool."""
+
+    pool: KVPool
 
     def plan(self, batch: ForwardBatch) -> None:
         """Prepares what all layers share (masks, gathered slot indices) and keeps it in `batch.attention`. Once a step."""
@@ -34,3 +37,6 @@ class AttentionBackend(Protocol):
         With a `window` a token sees itself and the window - 1 tokens before it. Returns [T, num_heads, head_dim] in q's dtype.
         K and V of this very step are read back from the pool, in its dtype, so that a reused token and a computed one are alike.
         """
+
+    def attend(self, q: torch.Tensor, layer: int, batch: ForwardBatch, *, scale: float, window: int | None = None) -> torch.Tensor:
+        """`forward`, for K and V of this step that are in the pool already."""

@@ -36,9 +36,13 @@ class TorchBackend:
     ) -> torch.Tensor:
         """See `AttentionBackend`. On a CPU a request's result depends on its batch mates by rounding alone."""
         self.pool.store(layer, batch.out_slots, k, v)
+        return self.attend(q, layer, batch, scale=scale, window=window)
+
+    def attend(self, q: torch.Tensor, layer: int, batch: ForwardBatch, *, scale: float, window: int | None = None) -> torch.Tensor:
+        """See `AttentionBackend`."""
         plan: StepPlan = batch.attention
         out = torch.empty_like(q, memory_format=torch.contiguous_format)
-        for group in plan.groups(window, q.shape[1] // k.shape[1], q.dtype):
+        for group in plan.groups(window, q.shape[1] // self.pool.k_buffer.shape[2], q.dtype):
             keys, values = self._gather(layer, group, q.dtype)
             out.index_copy_(0, group.tokens, attend(q.index_select(0, group.tokens), keys, values, group.mask, scale))
         return out

@@ -18,7 +18,10 @@ def slot_bytes(num_layers: int, num_kv_heads: int, head_dim: int, dtype: torch.d
 
 
 class KVPool:
-    """`k_buffer`, `v_buffer`: [num_layers, num_slots + page_size, num_kv_heads, head_dim] of `dtype` on `device`."""
+    """`k_buffer`, `v_buffer`: [num_layers, num_slots + page_size, num_kv_heads, head_dim] of `dtype` on `device`.
+
+    `layers`: the two of each layer, views that are made once.
+    """
 
     def __init__(
         self,
@@ -51,6 +54,7 @@ class KVPool:
                 f"the KV pool of {num_slots} slots needs {self.nbytes / 2**30:.2f} GiB of memory on {device} "
                 f"({self.nbytes // rows} bytes a slot): {str(error).splitlines()[0]}; lower --num-slots or --kv-cache-memory"
             ) from error
+        self.layers = list(zip(self.k_buffer.unbind(), self.v_buffer.unbind(), strict=True))
 
     def store(self, layer: int, slots: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
         """Writes K and V of T tokens. `slots`: int64 [T], without duplicates; `k`, `v`: [T, num_kv_heads, head_dim]."""

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 import radixserve
+from radixserve import kernels
 from radixserve.cli.options import JsonFlag
 from radixserve.models.registry import BUILT_IN, cache_dir, cached
 
@@ -39,6 +40,7 @@ def _machine() -> dict[str, str]:
         "cpu threads": str(len(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else str(os.cpu_count()),
         "memory": f"{psutil.virtual_memory().total / 2**30:.1f} GiB",
         "cuda": ", ".join(gpus) or "none",
+        "kernels": kernels.NOT_BUILT or f"native {kernels.level()}",
     }
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import torch
 
-from radixserve.attention.torch_backend import TorchBackend
+from radixserve import kernels
 from radixserve.cache.kv_pool import KVPool, slot_bytes
 from radixserve.config import EngineConfig
 from radixserve.engine.assemble import assemble
@@ -18,8 +18,9 @@ from radixserve.errors import ConfigError
 from radixserve.limits import Limits
 from radixserve.messages import EngineInfo
 from radixserve.models.config import ModelConfig
-from radixserve.models.loader import choose_dtype, load_model
+from radixserve.models.loader import choose_dtype, choose_operations, load_model
 from radixserve.models.registry import resolve
+from radixserve.models.source import load_config
 from radixserve.text.tokenizer import Tokenizer
 
 CPU_POOL_BYTES = 4 << 30
@@ -34,11 +35,13 @@ def build_engine(config: EngineConfig) -> Engine:
     check_settings(config)
     num_threads = config.num_threads or len(os.sched_getaffinity(0))
     torch.set_num_threads(num_threads)
+    kernels.set_num_threads(num_threads)
     path = Path(resolve(config.model))
     device = choose_device(config.device)
     dtype = choose_dtype(config.dtype, device)
     tokenizer = Tokenizer.load(path)
-    decoder = load_model(path, dtype, device)
+    operations, why = choose_operations(config.kernels, load_config(path), dtype, device)
+    decoder = load_model(path, dtype, device, operations)
     model = decoder.config
     max_context_len = config.max_context_len or model.max_context_len
     if max_context_len > model.max_context_len:
@@ -55,9 +58,10 @@ def build_engine(config: EngineConfig) -> Engine:
         kv_bytes=num_slots * slot_bytes(model.num_layers, model.num_kv_heads, model.head_dim, dtype),
         num_threads=num_threads,
         settings=dataclasses.asdict(config),
+        kernels=why,
     )
     eos_ids = tokenizer.eos_ids | frozenset(model.eos_ids)
-    return assemble(config, info, ModelRunner(decoder, TorchBackend(pool), pool), tokenizer, eos_ids)
+    return assemble(config, info, ModelRunner(decoder, operations.backend(pool), pool), tokenizer, eos_ids)
 
 
 def check_settings(config: EngineConfig) -> None:

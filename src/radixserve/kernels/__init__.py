@@ -1,1 +1,24 @@
-"""Native CPU kernels."""
+"""Native CPU kernels, where the extension was built. `docs/design/cpu-kernels.md` describes them.
+
+torch is imported first: the extension then runs on torch's own OpenMP threads.
+"""
+
+import torch  # noqa: F401
+
+try:
+    from radixserve.kernels import _native
+except ImportError as error:
+    NOT_BUILT: str | None = f"the native extension was not built ({error}); see docs/install.md"
+else:
+    NOT_BUILT = None
+
+
+def level() -> str:
+    """The instruction sets that the kernels use: avx512_bf16, avx2 or portable. Only where they were built."""
+    return _native.level()
+
+
+def set_num_threads(n: int) -> None:
+    """Threads of every kernel, if there are any. No result depends on it."""
+    if NOT_BUILT is None:
+        _native.set_num_threads(n)

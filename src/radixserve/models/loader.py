@@ -1,13 +1,18 @@
-"""Loads a model for serving, and chooses the dtype it runs in."""
+"""Loads a model for serving, and chooses the dtype it runs in and what computes it."""
 
 from pathlib import Path
 
 import torch
 
-from radixserve.config import Dtype
+from radixserve import kernels
+from radixserve.config import Dtype, Kernels
 from radixserve.errors import ModelError
+from radixserve.models.config import ModelConfig
 from radixserve.models.decoder import Decoder
+from radixserve.models.native_operations import NativeOperations, unsupported
+from radixserve.models.operations import Operations
 from radixserve.models.source import open_checkpoint
+from radixserve.models.torch_operations import TorchOperations
 
 DTYPES = {
     "float64": torch.float64,
@@ -16,11 +21,36 @@ DTYPES = {
     "float16": torch.float16,
 }
 
+FAST_LEVELS = ("avx512_bf16",)
+"""Levels at which the native kernels are known to be faster than torch."""
 
-def load_model(path: Path, dtype: torch.dtype, device: torch.device) -> Decoder:
-    """The model at `path`: a Hugging Face directory or a GGUF file. Raises ModelError when it is missing, broken or unsupported."""
+
+def load_model(path: Path, dtype: torch.dtype, device: torch.device, operations: Operations | None = None) -> Decoder:
+    """The model at `path`: a Hugging Face directory or a GGUF file. Computed by torch unless other operations are given.
+
+    Raises ModelError when it is missing, broken or unsupported.
+    """
     config, checkpoint = open_checkpoint(path)
-    return Decoder(config, checkpoint, dtype, device)
+    return Decoder(config, checkpoint, dtype, device, operations or TorchOperations())
+
+
+def choose_operations(name: Kernels, model: ModelConfig, dtype: torch.dtype, device: torch.device) -> tuple[Operations, str]:
+    """What computes a model, and a line that says so and why.
+
+    `auto` is the native kernels where they can run it, on a CPU that computes in bfloat16, else torch. Raises ModelError for
+    `native` where they can't.
+    """
+    if name == "torch":
+        return TorchOperations(), "torch, as asked"
+    reason = unsupported(model, dtype, device)
+    if reason is not None and name == "native":
+        raise ModelError(f"--kernels native can't run this model: {reason}; use --kernels auto or torch")
+    if reason is None and name == "auto" and kernels.level() not in FAST_LEVELS:
+        reason = f"the CPU has none of {', '.join(FAST_LEVELS)}"
+    if reason is not None:
+        return TorchOperations(), f"torch, because {reason}"
+    operations = NativeOperations()
+    return operations, operations.name
 
 
 def choose_dtype(name: Dtype, device: torch.device) -> torch.dtype:

@@ -7,11 +7,15 @@
 
 namespace nb = nanobind;
 
+void bind_attention(nb::module_& module);
 void bind_ops(nb::module_& module);
 
 static int threads_set = 0;
 int num_threads() { return threads_set ? threads_set : omp_get_max_threads(); }
-void set_num_threads(int n) { threads_set = n; }
+void set_num_threads(int n) {
+    if (n < 1) throw std::invalid_argument("n is " + std::to_string(n) + ": must be at least 1");
+    threads_set = n;
+}
 
 static void choose_by_name(const std::string& name) {
     for (Level candidate : {Level::portable, Level::avx2, Level::avx512_bf16})
@@ -25,4 +29,5 @@ NB_MODULE(_native, module) {
     module.def("num_threads", &num_threads);
     module.def("set_num_threads", &set_num_threads, nb::arg("n"));
     bind_ops(module);
+    bind_attention(module);
 }

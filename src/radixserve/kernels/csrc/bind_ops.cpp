@@ -149,8 +149,8 @@ void rotate_and_store(const Array& qkv, const Array& cos, const Array& sin, cons
     h.num_kv_heads = k_pool.shape(1);
     h.v_pool = bf16s(v_pool, "v_pool", {pool_slots, h.num_kv_heads, h.head_dim});
     h.qkv = floats(qkv, "qkv", {h.tokens, (h.num_heads + 2 * h.num_kv_heads) * h.head_dim});
-    h.cos = floats(cos, "cos", {h.tokens, h.head_dim / 2});
-    h.sin = floats(sin, "sin", {h.tokens, h.head_dim / 2});
+    h.cos = floats(cos, "cos", {h.tokens, 1, h.head_dim / 2});
+    h.sin = floats(sin, "sin", {h.tokens, 1, h.head_dim / 2});
     h.slots = int64s(slots, "slots", {h.tokens});
     if (h.head_dim % 2) throw std::invalid_argument("head_dim is " + std::to_string(h.head_dim) + ": must be even");
     for (const RmsNorm* norm : {q_norm, k_norm})

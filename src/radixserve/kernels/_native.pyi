@@ -1,0 +1,70 @@
+"""The compiled kernels. Tensors are contiguous and on the CPU. A ValueError names one that is not, or has another shape or dtype."""
+
+from torch import Tensor
+
+def level() -> str: ...
+def choose_level(name: str) -> None:
+    """Runs another level from now on, for tests. Raises ValueError when the CPU or the build lacks it."""
+
+def num_threads() -> int: ...
+def set_num_threads(n: int) -> None:
+    """Threads of every kernel; by default as many as OpenMP gives. Raises ValueError below 1. No result depends on it."""
+
+class Linear:
+    """A weight, bfloat16 [outputs, inputs], packed; and its bias, float32 [outputs]. `inputs` is even."""
+
+    outputs: int
+    inputs: int
+    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None: ...
+
+class RmsNorm:
+    """x / rms(x) * weight; float32 [size], computed in float32."""
+
+    def __init__(self, weight: Tensor, eps: float) -> None: ...
+
+def embed(table: Tensor, ids: Tensor, x: Tensor) -> None:
+    """Writes rows `ids` int64 [T] of `table` bfloat16 [vocab, size] to `x` float32 [T, size]."""
+
+def norm_linear(x: Tensor, norm: RmsNorm, linear: Linear, y: Tensor) -> None:
+    """Writes linear(norm(x)) to `y` float32 [T, outputs]; `x` float32 [T, inputs]. The normed x is rounded to bfloat16."""
+
+def linear_add(y: Tensor, linear: Linear, x: Tensor) -> None:
+    """Adds linear(y) to `x` float32 [T, outputs]; `y` bfloat16 [T, inputs]."""
+
+def mlp(x: Tensor, norm: RmsNorm, gate_up: Linear, down: Linear) -> None:
+    """Adds down(silu(gate) * up) of norm(x) to `x` float32 [T, size].
+
+    Outputs of `gate_up` are 16 gates, then the 16 ups that belong to them, and so on. What enters a product is rounded to bfloat16.
+    """
+
+def rotate_and_store(
+    qkv: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    q_norm: RmsNorm | None,
+    k_norm: RmsNorm | None,
+    slots: Tensor,
+    k_pool: Tensor,
+    v_pool: Tensor,
+    q: Tensor,
+) -> None:
+    """Norms and rotates the heads of `qkv` float32 [T, (num_heads + 2 num_kv_heads) * head_dim], and rounds them once to bfloat16.
+
+    q goes to `q` [T, num_heads, head_dim]; k and v to the `slots` int64 [T] of the pools [slots, num_kv_heads, head_dim], all
+    bfloat16. `cos`, `sin`: float32 [T, 1, head_dim / 2].
+    """
+
+class AttentionStep:
+    """The requests of a step: rows of `slot_table` int32 [rows, positions], tokens with KV after the step, tokens computed in it."""
+
+    def __init__(self, slot_table: Tensor, rows: list[int], seq_lens: list[int], extend_lens: list[int]) -> None: ...
+
+class AttentionPool:
+    """K and V of all layers, bfloat16 [num_layers, slots, num_kv_heads, head_dim]; head_dim is a multiple of 8, at most 256."""
+
+    def __init__(self, k_buffer: Tensor, v_buffer: Tensor) -> None: ...
+    def attend(self, step: AttentionStep, layer: int, q: Tensor, out: Tensor, scale: float, window: int) -> None:
+        """Writes causal attention to `out`; it and `q` are [T, num_heads, head_dim], float32 or bfloat16. Window 0: none.
+
+        K and V of the step's own tokens are in the pool already.
+        """

@@ -1,0 +1,67 @@
+"""A decoder's operations by torch: every device and dtype, rounded as transformers rounds."""
+
+import torch
+from torch.nn.functional import silu
+
+from radixserve.attention.backend import AttentionBackend
+from radixserve.attention.torch_backend import TorchBackend
+from radixserve.batch import ForwardBatch
+from radixserve.cache.kv_pool import KVPool
+from radixserve.models.config import ModelConfig
+from radixserve.models.layers import Linear, RMSNorm
+from radixserve.models.operations import AddTo, Affine, Apply, Attend, Norm, side_by_side
+from radixserve.models.rope import Rotation, rotate
+
+
+class TorchOperations:
+    """See `Operations`. The stream has the model's dtype."""
+
+    name = "torch"
+
+    def rotation_dtype(self, dtype: torch.dtype) -> torch.dtype:
+        return dtype
+
+    def backend(self, pool: KVPool) -> AttentionBackend:
+        return TorchBackend(pool)
+
+    def embedding(self, table: torch.Tensor) -> Apply:
+        return lambda ids: table[ids]
+
+    def projection(self, norm: Norm, linear: Affine) -> Apply:
+        normed, projected = RMSNorm(*norm), Linear(*linear)
+        return lambda x: projected(normed(x))
+
+    def attention(self, config: ModelConfig, layer: int, q_norm: Norm | None, k_norm: Norm | None) -> Attend:
+        num_q, num_kv, head_dim = config.num_heads, config.num_kv_heads, config.head_dim
+        qk_norm = _joint_norm(q_norm, k_norm, num_q, num_kv) if q_norm and k_norm else None
+
+        def attend(qkv: torch.Tensor, by: Rotation, attention: AttentionBackend, batch: ForwardBatch) -> torch.Tensor:
+            heads = qkv.view(-1, num_q + 2 * num_kv, head_dim)
+            qk, v = torch.split_with_sizes(heads, (num_q + num_kv, num_kv), dim=1)
+            if qk_norm is not None:
+                qk = qk_norm(qk)
+            q, k = torch.split_with_sizes(rotate(qk, by), (num_q, num_kv), dim=1)
+            attended = attention.forward(q, k, v, layer, batch, scale=head_dim**-0.5, window=config.windows[layer])
+            return attended.reshape(-1, num_q * head_dim)
+
+        return attend
+
+    def residual(self, linear: Affine) -> AddTo:
+        projected = Linear(*linear)
+        return lambda x, y: x + projected(y)
+
+    def mlp(self, norm: Norm, gate: Affine, up: Affine, down: Affine) -> Apply:
+        gate_up = self.projection(norm, side_by_side(gate, up))
+        projected = Linear(*down)
+
+        def mlp(x: torch.Tensor) -> torch.Tensor:
+            gate, up = gate_up(x).chunk(2, dim=-1)
+            return x + projected(silu(gate) * up)
+
+        return mlp
+
+
+def _joint_norm(q_norm: Norm, k_norm: Norm, num_q: int, num_kv: int) -> RMSNorm:
+    """One norm for the heads of q and k together: weight [num_heads + num_kv_heads, head_dim]."""
+    weight = torch.cat((q_norm.weight.expand(num_q, -1), k_norm.weight.expand(num_kv, -1)))
+    return RMSNorm(weight, q_norm.eps)
