@@ -1,7 +1,7 @@
 """Attention over the pool by the native kernel: CPUs, bfloat16 pools.
 
-A token's result depends on its query and on the K and V of its prefix, to the last bit: not on how the prefix was computed or cached,
-on the batch, on the chunk, on where its slots lie or on the number of threads. `docs/design/cpu-attention.md` says why.
+A token's result depends on its query and on the K and V of its prefix, to the last bit: not on how the prefix was computed or
+cached, on the batch, on the chunk, on where its slots lie or on the number of threads. `docs/design/cpu-attention.md` says why.
 """
 
 import torch

@@ -84,21 +84,20 @@ struct Weights {
     alignas(64) float add[LANES];
 };
 
-// p of one row from its raw scores; sums them (as rounded) into `sum`. Returns the row's maximum.
+// p of one row from its raw scores; sums them (as rounded) into `sum`. Returns the row's maximum, scaled as the scores are: so no p
+// exceeds 1, however large the scores.
 inline float weigh_row(const float* scores, uint64_t mask, float scale, uint16_t* p, __m512& sum) {
-    __m512 top = _mm512_set1_ps(LOWEST);
+    __m512 s[4], top = _mm512_set1_ps(LOWEST);
     for (int i = 0; i < 4; ++i) {
+        s[i] = _mm512_mul_ps(_mm512_load_ps(scores + 16 * i), _mm512_set1_ps(scale));
         // The second operand is what a NaN comes through: a NaN score is not the maximum, and stays in the weights.
-        top = _mm512_mask_max_ps(top, __mmask16(mask >> (16 * i)), _mm512_load_ps(scores + 16 * i), top);
+        top = _mm512_mask_max_ps(top, __mmask16(mask >> (16 * i)), s[i], top);
     }
-    const float scaled = _mm512_reduce_max_ps(top) * scale, max = scaled < LOWEST ? LOWEST : scaled;
-    __m512 e[4];
-    for (int i = 0; i < 4; ++i) {
-        const __m512 x = _mm512_fmsub_ps(_mm512_load_ps(scores + 16 * i), _mm512_set1_ps(scale), _mm512_set1_ps(max));
-        e[i] = _mm512_maskz_mov_ps(__mmask16(mask >> (16 * i)), exp2_vector(x));
-    }
+    const float max = _mm512_reduce_max_ps(top);
+    for (int i = 0; i < 4; ++i)
+        s[i] = _mm512_maskz_mov_ps(__mmask16(mask >> (16 * i)), exp2_vector(_mm512_sub_ps(s[i], _mm512_set1_ps(max))));
     const __m512bh ones = (__m512bh)_mm512_set1_epi16(0x3f80);
-    const __m512bh first = _mm512_cvtne2ps_pbh(e[1], e[0]), second = _mm512_cvtne2ps_pbh(e[3], e[2]);
+    const __m512bh first = _mm512_cvtne2ps_pbh(s[1], s[0]), second = _mm512_cvtne2ps_pbh(s[3], s[2]);
     _mm512_store_si512(p, (__m512i)first);
     _mm512_store_si512(p + 32, (__m512i)second);
     sum = _mm512_dpbf16_ps(_mm512_dpbf16_ps(_mm512_setzero_ps(), first, ones), second, ones);
