@@ -21,8 +21,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
     `temperature` 0 is greedy. `top_k` 0 and `top_p` 1 are off. `max_tokens` None means: until the model stops or the context or
     the pool is full. `logprobs` is the number of alternatives reported at each position (0: the sampled token alone; None: off).
-    `n` answers share one prefill; choice i samples with `seed + i`. A seed's answer does not depend on batch mates. A `stop` that
-    is one text counts as a tuple of it.
+    `n` answers share one prefill; choice i samples with `seed + i`. What a seed draws depends on nothing
+    else, batch mates included. A `stop` that is one text counts as a tuple of it.
     """
 
     n: int = 1
