@@ -2,7 +2,6 @@
 
 import torch
 
-from radixserve.attention.torch_backend import TorchBackend
 from radixserve.batch import ForwardBatch
 from radixserve.cache.kv_pool import KVPool
 from radixserve.models.decoder import Decoder
@@ -17,7 +16,7 @@ class Sequences:
         config = decoder.config
         self._decoder = decoder
         pool = KVPool(config.num_layers, NUM_SLOTS, 1, config.num_kv_heads, config.head_dim, decoder.dtype)
-        self._attention = TorchBackend(pool)
+        self._attention = decoder.operations.backend(pool)
         slots = torch.randperm(NUM_SLOTS, generator=torch.Generator().manual_seed(1)).int() + 1
         self._table = slots.reshape(num_sequences, -1)
         self._lengths = [0] * num_sequences
