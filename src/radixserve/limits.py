@@ -55,7 +55,7 @@ class Limits(msgspec.Struct, frozen=True):
             )
         raise InvalidRequestError(
             f"the prompt has {prompt_len} tokens and max_tokens is {asked}, which needs {prompt_len + asked - 1} slots: the pool "
-            f"holds {self.num_slots}; shorten the request or start the server with a larger --num-slots",
+            f"holds {self.num_slots}; shorten the request or raise --num-slots",
             param="max_tokens" if prompt_len <= self.num_slots else "prompt",
             code=code,
         )

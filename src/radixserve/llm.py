@@ -38,6 +38,7 @@ from radixserve.messages import (
 from radixserve.req import token_bytes
 from radixserve.sampling_params import SamplingParams
 from radixserve.text.tokenizer import Tokenizer
+from radixserve.typed import type_fault
 
 Prompt = str | Sequence[int] | np.ndarray
 Messages = list[dict[str, Any]]
@@ -130,6 +131,10 @@ class LLM:
         if not conversations or isinstance(conversations[0], dict):
             ids = self.tokenizer.encode_chat(cast(Messages, conversations))
             return self._run([ids], params, {"progress": False, **options})[0]
+        if isinstance(conversations, str):
+            raise InvalidRequestError(
+                'chat takes a list of messages, such as [{"role": "user", "content": "…"}], not a string', param="messages"
+            )
         all_ids = [self.tokenizer.encode_chat(messages) for messages in conversations]
         return self._run(all_ids, params, options)
 
@@ -178,6 +183,7 @@ class LLM:
         cache_salt, priority = options.get("cache_salt"), options.get("priority", 0)
         requests: list[GenerateRequest] = []
         for ids, asked in zip(prompts, params, strict=True):
+            _check_type(asked)
             self.engine.info.limits.check(ids, asked)
             requests += [
                 GenerateRequest(self._next_rid(), token_bytes(ids), own, priority, cache_salt)
@@ -291,6 +297,15 @@ def generate_all(branches: list[Branch], params: SamplingParams | None = None) -
     for branch, generation in zip(branches, generations, strict=True):
         branch.token_ids = np.concatenate([branch.token_ids, np.array(generation.token_ids, dtype=np.int32)])
     return generations
+
+
+def _check_type(params: SamplingParams) -> None:
+    """Raises InvalidRequestError for parameters that are none, or hold a value of another type."""
+    if not isinstance(params, SamplingParams):
+        raise InvalidRequestError(f"params is a {type(params).__name__}: give SamplingParams(max_tokens=64, …)", param="params")
+    if fault := type_fault(msgspec.structs.asdict(params), SamplingParams):
+        name, reason = fault
+        raise InvalidRequestError(f"{name} is {getattr(params, name, params)!r}: {reason}", param=name)
 
 
 def _add(generation: Generation, choice: Choice, output: Output) -> None:

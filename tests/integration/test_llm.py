@@ -1,5 +1,6 @@
 """The offline API on a tiny model."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -136,3 +137,21 @@ def test_a_misspelt_or_empty_salt_is_refused(llm: LLM) -> None:
         llm.generate("one", GREEDY, **misspelt)
     with pytest.raises(InvalidRequestError, match="cache_salt is empty"):
         llm.generate("one", GREEDY, cache_salt="")
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        (SamplingParams(max_tokens="4"), "max_tokens is '4': expected int | null, got str"),  # type: ignore[arg-type]
+        (SamplingParams(logit_bias={1: "x"}), "logit_bias"),  # type: ignore[dict-item]
+        ({"max_tokens": 4}, "params is a dict"),
+    ],
+)
+def test_parameters_of_another_type_are_refused_by_name(llm: LLM, params: SamplingParams, message: str) -> None:
+    with pytest.raises(InvalidRequestError, match=re.escape(message)):
+        llm.generate("a", params)
+
+
+def test_a_chat_with_a_string_says_what_it_takes(llm: LLM) -> None:
+    with pytest.raises(InvalidRequestError, match="list of messages"):
+        llm.chat("hi")  # type: ignore[call-overload]

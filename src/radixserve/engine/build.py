@@ -22,6 +22,7 @@ from radixserve.models.loader import choose_dtype, choose_operations, load_model
 from radixserve.models.registry import resolve
 from radixserve.models.source import load_config
 from radixserve.text.tokenizer import Tokenizer
+from radixserve.typed import type_fault
 
 CPU_POOL_BYTES = 4 << 30
 """Most that the pool takes by default on a CPU, whose memory others use too."""
@@ -65,7 +66,10 @@ def build_engine(config: EngineConfig) -> Engine:
 
 
 def check_settings(config: EngineConfig) -> None:
-    """Raises ConfigError for the first number that makes no sense, before anything is loaded."""
+    """Raises ConfigError for the first setting that makes no sense, before anything is loaded."""
+    if fault := type_fault(dataclasses.asdict(config), EngineConfig):
+        name, reason = fault
+        raise ConfigError(f"--{name.replace('_', '-')} is {getattr(config, name)!r}: {reason}")
     for name in ("page_size", "max_running", "max_batch_tokens", "max_passed_over"):
         _at_least(name, getattr(config, name), 1)
     _at_least("decode_reserve", config.decode_reserve, 0)
