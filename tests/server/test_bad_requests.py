@@ -19,7 +19,7 @@ BAD: list[tuple[str, dict[str, Any], str, list[str]]] = [
     (COMPLETIONS, {"prompt": [[]]}, "prompt", ["no tokens"]),
     (COMPLETIONS, {"prompt": ["a", 1]}, "prompt", ["mixes"]),
     (COMPLETIONS, {"prompt": 5}, "prompt", ["5"]),
-    (COMPLETIONS, {}, "prompt", ["prompt"]),
+    (COMPLETIONS, {}, "prompt", ["prompt is missing"]),
     (COMPLETIONS, {"prompt": [1, -1]}, "prompt", ["-1", "258"]),
     (COMPLETIONS, {"prompt": [259]}, "prompt", ["259", "258"]),
     (COMPLETIONS, {"prompt": [2**70]}, "prompt", []),
@@ -115,6 +115,11 @@ def test_bad_field(server: RunningServer, route: str, fields: dict[str, Any], pa
 )
 def test_bad_json(server: RunningServer, body: bytes, holds: str) -> None:
     assert holds in error_of(httpx.post(server.url + COMPLETIONS, content=body))["message"]
+
+
+def test_a_path_that_is_no_endpoint_is_named(server: RunningServer) -> None:
+    assert "no POST /v1/nowhere" in error_of(server.post("/v1/nowhere"), 404)["message"]
+    assert "no POST /v1/models" in error_of(server.post("/v1/models"), 405)["message"]
 
 
 def test_many_bad_messages_get_one_short_error(server: RunningServer) -> None:

@@ -59,8 +59,9 @@ def _wrong_type(message: str, raw: bytes) -> InvalidRequestError:
     reason = reason[0].lower() + reason[1:]
     keys = re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", path.removesuffix("`"))
     if not keys:
-        missing = re.search(r"missing required field (\w+)", reason)
-        return InvalidRequestError(f"the body is wrong: {reason}", param=missing[1] if missing else None)
+        if missing := re.search(r"missing required field (\w+)", reason):
+            return InvalidRequestError(f"{missing[1]} is missing: it must be sent", param=missing[1])
+        return InvalidRequestError(f"the body is wrong: {reason}")
     field = "".join(name or f"[{index}]" if i == 0 or index else f".{name}" for i, (name, index) in enumerate(keys))
     return InvalidRequestError(f"{field}{_value(raw, keys)}: {reason}", param=keys[0][0] or field)
 

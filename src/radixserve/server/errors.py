@@ -13,6 +13,7 @@ from radixserve.server.request_log import record_of
 
 MAX_MESSAGE_LEN = 2000
 MAX_LOGGED_LEN = 300
+MAX_SHOWN_PATH = 100
 
 
 class ErrorDetail(msgspec.Struct, frozen=True):
@@ -78,6 +79,9 @@ def error_reply(error: Exception) -> Response:
 
 
 async def _handle(request: Request, error: Exception) -> Response:
+    if isinstance(error, HTTPException) and error.status_code in (404, 405):
+        detail = f"there is no {request.method} {request.url.path[:MAX_SHOWN_PATH]}: docs/serving.md lists the endpoints"
+        error = HTTPException(error.status_code, detail, error.headers)
     record_of(request).error = error_body(error).error.message[:MAX_LOGGED_LEN]
     return error_reply(error)
 
