@@ -66,6 +66,8 @@ def test_answers_do_not_depend_on_the_schedule(
     cache.flush()
     assert cache.free_size == cache.num_slots
     assert engine.scheduler.slot_table.num_free_rows == max_running
+    assert not engine._reqs
+    assert not engine._answers
 
 
 @pytest.mark.parametrize("page_size", [1, 4])
