@@ -1,4 +1,4 @@
-"""The compiled kernels. Tensors are contiguous and on the CPU. A ValueError names one that is not, or has another shape or dtype."""
+"""The compiled kernels. Tensors are contiguous and on the CPU. A ValueError names one that is not or has another shape or dtype."""
 
 from torch import Tensor
 
@@ -28,34 +28,36 @@ def embed(table: Tensor, ids: Tensor, x: Tensor) -> None:
 def norm_linear(x: Tensor, norm: RmsNorm, linear: Linear, y: Tensor) -> None:
     """Writes linear(norm(x)) to `y` float32 [T, outputs]; `x` float32 [T, inputs]. The normed x is rounded to bfloat16."""
 
-def linear_add(y: Tensor, linear: Linear, x: Tensor) -> None:
-    """Adds linear(y) to `x` float32 [T, outputs]; `y` bfloat16 [T, inputs]."""
+class Places:
+    """Of the tokens of a step: `cos`, `sin` float32 [T, 1, head_dim / 2] and the `slots` int64 [T] of their K and V."""
 
-def mlp(x: Tensor, norm: RmsNorm, gate_up: Linear, down: Linear) -> None:
-    """Adds down(silu(gate) * up) of norm(x) to `x` float32 [T, size].
+    def __init__(self, cos: Tensor, sin: Tensor, slots: Tensor) -> None: ...
 
-    Outputs of `gate_up` are 16 gates, then the 16 ups that belong to them, and so on. What enters a product is rounded to bfloat16.
-    """
-
-def rotate_and_store(
-    qkv: Tensor,
-    cos: Tensor,
-    sin: Tensor,
+def heads(
+    x: Tensor,
+    norm: RmsNorm,
+    linear: Linear,
     q_norm: RmsNorm | None,
     k_norm: RmsNorm | None,
-    slots: Tensor,
+    places: Places,
     k_pool: Tensor,
     v_pool: Tensor,
     q: Tensor,
 ) -> None:
-    """Norms and rotates the heads of `qkv` float32 [T, (num_heads + 2 num_kv_heads) * head_dim], and rounds them once to bfloat16.
+    """Projects norm(x) to the heads of q, k and v, in this order, norms and rotates q and k, and rounds all once to bfloat16.
 
-    q goes to `q` [T, num_heads, head_dim]; k and v to the `slots` int64 [T] of the pools [slots, num_kv_heads, head_dim], all
-    bfloat16. `cos`, `sin`: float32 [T, 1, head_dim / 2].
+    `x`: float32 [T, inputs]. q goes to `q` [T, num_heads, head_dim]; k and v to the slots of the pools
+    [slots, num_kv_heads, head_dim], all bfloat16.
+    """
+
+def add_and_mlp(x: Tensor, y: Tensor, linear: Linear, norm: RmsNorm, gate_up: Linear, down: Linear) -> None:
+    """Adds linear(y) to `x` float32 [T, size], then down(silu(gate) * up) of norm(x); `y` bfloat16 [T, inputs].
+
+    Outputs of `gate_up` are 16 gates, then the 16 ups that belong to them, and so on. What enters a product is rounded to bfloat16.
     """
 
 class AttentionStep:
-    """The requests of a step: rows of `slot_table` int32 [rows, positions], tokens with KV after the step, tokens computed in it."""
+    """Requests of a step: rows of `slot_table` int32 [rows, positions], tokens with KV after the step, tokens computed in it."""
 
     def __init__(self, slot_table: Tensor, rows: list[int], seq_lens: list[int], extend_lens: list[int]) -> None: ...
 

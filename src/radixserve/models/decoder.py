@@ -6,6 +6,7 @@ It knows neither cache nor requests: what a layer needs travels in the `ForwardB
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -15,7 +16,7 @@ from radixserve.errors import ModelError
 from radixserve.models.checkpoint import Checkpoint
 from radixserve.models.config import ModelConfig
 from radixserve.models.operations import Affine, Apply, Norm, Operations, side_by_side
-from radixserve.models.rope import Rotation, inverse_frequencies, rotation
+from radixserve.models.rope import inverse_frequencies
 from radixserve.models.source import open_checkpoint
 
 Read = Callable[[str], torch.Tensor]
@@ -27,21 +28,23 @@ class Layer:
 
     def __init__(self, config: ModelConfig, index: int, read: Read, make: Operations) -> None:
         eps = config.rms_norm_eps
-        self._qkv = make.projection(
+        q_norm, k_norm = (Norm(read(f"self_attn.{name}_norm.weight"), eps) if config.qk_norm else None for name in "qk")
+        self._attend = make.attention(
+            config,
+            index,
             Norm(read("input_layernorm.weight"), eps),
             side_by_side(*(_affine(read, f"self_attn.{name}_proj", config.qkv_bias) for name in "qkv")),
+            q_norm,
+            k_norm,
         )
-        q_norm, k_norm = (Norm(read(f"self_attn.{name}_norm.weight"), eps) if config.qk_norm else None for name in "qk")
-        self._attend = make.attention(config, index, q_norm, k_norm)
-        self._add_attended = make.residual(_affine(read, "self_attn.o_proj", config.output_bias))
-        self._mlp = make.mlp(
+        self._feed_forward = make.feed_forward(
+            _affine(read, "self_attn.o_proj", config.output_bias),
             Norm(read("post_attention_layernorm.weight"), eps),
             *(_affine(read, f"mlp.{name}_proj", config.mlp_bias) for name in ("gate", "up", "down")),
         )
 
-    def __call__(self, x: torch.Tensor, by: Rotation, attention: AttentionBackend, batch: ForwardBatch) -> torch.Tensor:
-        x = self._add_attended(x, self._attend(self._qkv(x), by, attention, batch))
-        return self._mlp(x)
+    def __call__(self, x: torch.Tensor, by: Any, attention: AttentionBackend, batch: ForwardBatch) -> torch.Tensor:
+        return self._feed_forward(x, self._attend(x, by, attention, batch))
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,6 @@ class Decoder:
         self.device = device
         self.operations = operations
         self._frequencies = inverse_frequencies(config.rope, config.head_dim).to(device)
-        self._rotation_dtype = operations.rotation_dtype(dtype)
         self._weights = self._read(checkpoint)
 
     def forward(self, batch: ForwardBatch, attention: AttentionBackend) -> torch.Tensor:
@@ -74,7 +76,7 @@ class Decoder:
         Returns logits [R, vocab_size] of the tokens `batch.logits_rows`, float32 (float64 in a float64 model).
         """
         weights = self._weights
-        by = rotation(batch.positions, self._frequencies, self.config.rope.attention_factor, self._rotation_dtype)
+        by = self.operations.rotation(batch, self._frequencies, self.config.rope.attention_factor, self.dtype)
         x = weights.embed(batch.input_ids)
         for layer in weights.layers:
             x = layer(x, by, attention, batch)
@@ -102,7 +104,7 @@ class Decoder:
         return Weights(
             embed=make.embedding(table),
             layers=tuple(Layer(config, index, _within(read, f"model.layers.{index}."), make) for index in range(config.num_layers)),
-            head=make.projection(
+            head=make.head(
                 Norm(read("model.norm.weight"), config.rms_norm_eps),
                 Affine(table if config.tie_word_embeddings else read("lm_head.weight")),
             ),

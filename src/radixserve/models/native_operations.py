@@ -11,8 +11,8 @@ from radixserve.attention.backend import AttentionBackend
 from radixserve.batch import ForwardBatch
 from radixserve.cache.kv_pool import KVPool
 from radixserve.models.config import ModelConfig
-from radixserve.models.operations import AddTo, Affine, Apply, Attend, Norm
-from radixserve.models.rope import Rotation
+from radixserve.models.operations import Affine, Apply, Attend, FeedForward, Norm
+from radixserve.models.rope import rotation
 
 if kernels.NOT_BUILT is None:
     from radixserve.attention.cpu_backend import CpuBackend
@@ -44,11 +44,11 @@ class NativeOperations:
     def __init__(self) -> None:
         self.name = f"native {kernels.level()}"
 
-    def rotation_dtype(self, dtype: torch.dtype) -> torch.dtype:
-        return torch.float32
-
     def backend(self, pool: KVPool) -> AttentionBackend:
         return CpuBackend(pool)
+
+    def rotation(self, batch: ForwardBatch, frequencies: torch.Tensor, scale: float, dtype: torch.dtype) -> "_native.Places":
+        return _native.Places(*rotation(batch.positions, frequencies, scale, torch.float32), batch.out_slots)
 
     def embedding(self, table: torch.Tensor) -> Apply:
         def embed(ids: torch.Tensor) -> torch.Tensor:
@@ -58,7 +58,7 @@ class NativeOperations:
 
         return embed
 
-    def projection(self, norm: Norm, linear: Affine) -> Apply:
+    def head(self, norm: Norm, linear: Affine) -> Apply:
         normed, packed = _norm(norm), _linear(linear)
 
         def project(x: torch.Tensor) -> torch.Tensor:
@@ -68,35 +68,27 @@ class NativeOperations:
 
         return project
 
-    def attention(self, config: ModelConfig, layer: int, q_norm: Norm | None, k_norm: Norm | None) -> Attend:
+    def attention(
+        self, config: ModelConfig, layer: int, norm: Norm, qkv: Affine, q_norm: Norm | None, k_norm: Norm | None
+    ) -> Attend:
         num_q, head_dim, window = config.num_heads, config.head_dim, config.windows[layer]
-        norms = _norm(q_norm) if q_norm else None, _norm(k_norm) if k_norm else None
+        weights = _norm(norm), _linear(qkv), _norm(q_norm) if q_norm else None, _norm(k_norm) if k_norm else None
 
-        def attend(qkv: torch.Tensor, by: Rotation, attention: AttentionBackend, batch: ForwardBatch) -> torch.Tensor:
-            q = torch.empty(len(qkv), num_q, head_dim, dtype=torch.bfloat16)
-            k_pool, v_pool = attention.pool.layers[layer]
-            _native.rotate_and_store(qkv, by.cos, by.sin, *norms, batch.out_slots, k_pool, v_pool, q)
+        def attend(x: torch.Tensor, places: "_native.Places", attention: AttentionBackend, batch: ForwardBatch) -> torch.Tensor:
+            q = torch.empty(len(x), num_q, head_dim, dtype=torch.bfloat16)
+            _native.heads(x, *weights, places, *attention.pool.layers[layer], q)
             return attention.attend(q, layer, batch, scale=head_dim**-0.5, window=window).view(-1, num_q * head_dim)
 
         return attend
 
-    def residual(self, linear: Affine) -> AddTo:
-        packed = _linear(linear)
+    def feed_forward(self, output: Affine, norm: Norm, gate: Affine, up: Affine, down: Affine) -> FeedForward:
+        weights = _linear(output), _norm(norm), _linear(interleaved(gate, up)), _linear(down)
 
-        def add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-            _native.linear_add(y, packed, x)
+        def feed_forward(x: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
+            _native.add_and_mlp(x, attended, *weights)
             return x
 
-        return add
-
-    def mlp(self, norm: Norm, gate: Affine, up: Affine, down: Affine) -> Apply:
-        normed, gate_up, projected = _norm(norm), _linear(interleaved(gate, up)), _linear(down)
-
-        def mlp(x: torch.Tensor) -> torch.Tensor:
-            _native.mlp(x, normed, gate_up, projected)
-            return x
-
-        return mlp
+        return feed_forward
 
 
 def interleaved(gate: Affine, up: Affine) -> Affine:

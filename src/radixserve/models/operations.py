@@ -5,7 +5,7 @@ Weights are handed over once, when a model is loaded, and each set keeps them in
 """
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
@@ -13,7 +13,6 @@ from radixserve.attention.backend import AttentionBackend
 from radixserve.batch import ForwardBatch
 from radixserve.cache.kv_pool import KVPool
 from radixserve.models.config import ModelConfig
-from radixserve.models.rope import Rotation
 
 
 class Affine(NamedTuple):
@@ -37,8 +36,8 @@ def side_by_side(*parts: Affine) -> Affine:
 
 
 Apply = Callable[[torch.Tensor], torch.Tensor]
-AddTo = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-Attend = Callable[[torch.Tensor, Rotation, AttentionBackend, ForwardBatch], torch.Tensor]
+Attend = Callable[[torch.Tensor, Any, AttentionBackend, ForwardBatch], torch.Tensor]
+FeedForward = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 class Operations(Protocol):
@@ -47,26 +46,28 @@ class Operations(Protocol):
     name: str
     """What computes, for people: "torch", or "native" and its level."""
 
-    def rotation_dtype(self, dtype: torch.dtype) -> torch.dtype:
-        """Of the cos and sin that `attention` takes, in a model of `dtype`."""
-
     def backend(self, pool: KVPool) -> AttentionBackend:
         """The attention backend that `attention` works with."""
+
+    def rotation(self, batch: ForwardBatch, frequencies: torch.Tensor, scale: float, dtype: torch.dtype) -> Any:
+        """What `attention` needs to know of the tokens' positions, for all layers of a step of a model of `dtype`.
+
+        `frequencies`, `scale`: see `rope.rotation`.
+        """
 
     def embedding(self, table: torch.Tensor) -> Apply:
         """Token ids int64 [T] to the stream; `table` is [vocab_size, hidden_size]."""
 
-    def projection(self, norm: Norm, linear: Affine) -> Apply:
-        """The stream to linear(norm(x)), [T, outputs]."""
+    def head(self, norm: Norm, linear: Affine) -> Apply:
+        """Rows of the stream to linear(norm(x)), [R, vocab_size]."""
 
-    def attention(self, config: ModelConfig, layer: int, q_norm: Norm | None, k_norm: Norm | None) -> Attend:
-        """q, k and v of all heads side by side, as `projection` gave them, to [T, num_heads * head_dim], what the heads attended.
+    def attention(
+        self, config: ModelConfig, layer: int, norm: Norm, qkv: Affine, q_norm: Norm | None, k_norm: Norm | None
+    ) -> Attend:
+        """The stream to what its heads attended, [T, num_heads * head_dim]. `qkv` gives the heads of q, k and v, in this order.
 
         Norms and rotates q and k, stores K and V in the pool, attends.
         """
 
-    def residual(self, linear: Affine) -> AddTo:
-        """(x, y) to x + linear(y)."""
-
-    def mlp(self, norm: Norm, gate: Affine, up: Affine, down: Affine) -> Apply:
-        """The stream to x + down(silu(gate(n)) * up(n)), n being norm(x)."""
+    def feed_forward(self, output: Affine, norm: Norm, gate: Affine, up: Affine, down: Affine) -> FeedForward:
+        """(x, attended) to y + down(silu(gate(n)) * up(n)), where y is x + output(attended), and n norm(y)."""

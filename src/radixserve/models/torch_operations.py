@@ -9,8 +9,8 @@ from radixserve.batch import ForwardBatch
 from radixserve.cache.kv_pool import KVPool
 from radixserve.models.config import ModelConfig
 from radixserve.models.layers import Linear, RMSNorm
-from radixserve.models.operations import AddTo, Affine, Apply, Attend, Norm, side_by_side
-from radixserve.models.rope import Rotation, rotate
+from radixserve.models.operations import Affine, Apply, Attend, FeedForward, Norm, side_by_side
+from radixserve.models.rope import Rotation, rotate, rotation
 
 
 class TorchOperations:
@@ -18,25 +18,28 @@ class TorchOperations:
 
     name = "torch"
 
-    def rotation_dtype(self, dtype: torch.dtype) -> torch.dtype:
-        return dtype
-
     def backend(self, pool: KVPool) -> AttentionBackend:
         return TorchBackend(pool)
+
+    def rotation(self, batch: ForwardBatch, frequencies: torch.Tensor, scale: float, dtype: torch.dtype) -> Rotation:
+        return rotation(batch.positions, frequencies, scale, dtype)
 
     def embedding(self, table: torch.Tensor) -> Apply:
         return lambda ids: table[ids]
 
-    def projection(self, norm: Norm, linear: Affine) -> Apply:
+    def head(self, norm: Norm, linear: Affine) -> Apply:
         normed, projected = RMSNorm(*norm), Linear(*linear)
         return lambda x: projected(normed(x))
 
-    def attention(self, config: ModelConfig, layer: int, q_norm: Norm | None, k_norm: Norm | None) -> Attend:
+    def attention(
+        self, config: ModelConfig, layer: int, norm: Norm, qkv: Affine, q_norm: Norm | None, k_norm: Norm | None
+    ) -> Attend:
         num_q, num_kv, head_dim = config.num_heads, config.num_kv_heads, config.head_dim
+        normed, projected = RMSNorm(*norm), Linear(*qkv)
         qk_norm = _joint_norm(q_norm, k_norm, num_q, num_kv) if q_norm and k_norm else None
 
-        def attend(qkv: torch.Tensor, by: Rotation, attention: AttentionBackend, batch: ForwardBatch) -> torch.Tensor:
-            heads = qkv.view(-1, num_q + 2 * num_kv, head_dim)
+        def attend(x: torch.Tensor, by: Rotation, attention: AttentionBackend, batch: ForwardBatch) -> torch.Tensor:
+            heads = projected(normed(x)).view(-1, num_q + 2 * num_kv, head_dim)
             qk, v = torch.split_with_sizes(heads, (num_q + num_kv, num_kv), dim=1)
             if qk_norm is not None:
                 qk = qk_norm(qk)
@@ -46,19 +49,16 @@ class TorchOperations:
 
         return attend
 
-    def residual(self, linear: Affine) -> AddTo:
-        projected = Linear(*linear)
-        return lambda x, y: x + projected(y)
+    def feed_forward(self, output: Affine, norm: Norm, gate: Affine, up: Affine, down: Affine) -> FeedForward:
+        add_output, add_mlp = Linear(*output), Linear(*down)
+        normed, gate_up = RMSNorm(*norm), Linear(*side_by_side(gate, up))
 
-    def mlp(self, norm: Norm, gate: Affine, up: Affine, down: Affine) -> Apply:
-        gate_up = self.projection(norm, side_by_side(gate, up))
-        projected = Linear(*down)
+        def feed_forward(x: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
+            x = x + add_output(attended)
+            gate, up = gate_up(normed(x)).chunk(2, dim=-1)
+            return x + add_mlp(silu(gate) * up)
 
-        def mlp(x: torch.Tensor) -> torch.Tensor:
-            gate, up = gate_up(x).chunk(2, dim=-1)
-            return x + projected(silu(gate) * up)
-
-        return mlp
+        return feed_forward
 
 
 def _joint_norm(q_norm: Norm, k_norm: Norm, num_q: int, num_kv: int) -> RMSNorm:

@@ -17,7 +17,7 @@ from radixserve.models.operations import Affine
 
 LEVELS = ("portable", "avx2", "avx512_bf16")
 ROWS = [1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 63, 64, 65, 257]
-SHAPES = [(96, 64), (300, 64), (64, 128), (31, 2), (33, 130), (960, 576), (576, 1536)]
+SHAPES = [(96, 64), (300, 64), (64, 128), (30, 2), (34, 130), (960, 576), (576, 1536)]
 """Outputs, inputs."""
 
 
@@ -54,6 +54,12 @@ def normed(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps) * weight.double()).bfloat16().double()
 
 
+def add_product(x: torch.Tensor, y: torch.Tensor, linear: _native.Linear) -> None:
+    """x += linear(y): an MLP of zeros adds nothing more."""
+    gate_up, down = (_native.Linear(torch.zeros(shape).bfloat16()) for shape in ((32, linear.outputs), (linear.outputs, 16)))
+    _native.add_and_mlp(x, y, linear, _native.RmsNorm(torch.ones(linear.outputs), 1e-5), gate_up, down)
+
+
 @pytest.mark.parametrize(("outputs", "inputs"), SHAPES)
 def test_a_product_is_added_and_has_the_bits_of_each_row_alone(outputs: int, inputs: int) -> None:
     weight, bias = random(outputs, inputs).bfloat16(), random(outputs, seed=1)
@@ -63,7 +69,7 @@ def test_a_product_is_added_and_has_the_bits_of_each_row_alone(outputs: int, inp
     for row in range(257):
         y, check = poisoned(1, outputs)
         y.copy_(stream[row])
-        _native.linear_add(x[row : row + 1], linear, y)
+        add_product(y, x[row : row + 1], linear)
         check()
         alone.append(y)
     expected = stream.double() + x.double() @ weight.double().T + bias.double()
@@ -73,7 +79,7 @@ def test_a_product_is_added_and_has_the_bits_of_each_row_alone(outputs: int, inp
             _native.set_num_threads(threads)
             y, check = poisoned(rows, outputs)
             y.copy_(stream[:rows])
-            _native.linear_add(x[:rows], linear, y)
+            add_product(y, x[:rows], linear)
             check()
             assert torch.equal(y, torch.cat(alone[:rows]))
 
@@ -104,7 +110,9 @@ def test_mlp(hidden: int, intermediate: int, biased: bool) -> None:
     down, scale = random(hidden, intermediate, seed=2).bfloat16() / 8, random(hidden, seed=3)
     biases = (random(intermediate, seed=4), random(intermediate, seed=5)) if biased else (None, None)
     fused = interleaved(Affine(gate, biases[0]), Affine(up, biases[1]))
-    parts = _native.RmsNorm(scale, 1e-6), _native.Linear(fused.weight, fused.bias), _native.Linear(down)
+    nothing = torch.zeros(65, 2).bfloat16()
+    output = _native.Linear(torch.zeros(hidden, 2).bfloat16())
+    parts = output, _native.RmsNorm(scale, 1e-6), _native.Linear(fused.weight, fused.bias), _native.Linear(down)
     x = random(65, hidden, seed=6)
 
     n = normed(x, scale, 1e-6)
@@ -112,14 +120,14 @@ def test_mlp(hidden: int, intermediate: int, biased: bool) -> None:
     expected = x.double() + (silu(gates) * ups).bfloat16().double() @ down.double().T
     alone = x.clone()
     for row in range(65):
-        _native.mlp(alone[row : row + 1], *parts)
+        _native.add_and_mlp(alone[row : row + 1], nothing[:1], *parts)
     error = (alone - expected).abs().max() / expected.abs().max()
     assert error < 1e-3, f"relative error {error}"
     for rows in (2, 4, 5, 9, 65):
         for threads in (1, 2):
             _native.set_num_threads(threads)
             y = x[:rows].clone()
-            _native.mlp(y, *parts)
+            _native.add_and_mlp(y, nothing[:rows], *parts)
             assert torch.equal(y, alone[:rows])
 
 
@@ -128,8 +136,8 @@ def test_silu_of_huge_gates_is_the_gate_or_zero() -> None:
     gate_up, down = interleaved(Affine(ones), Affine(ones)).weight, torch.ones(2, 16).bfloat16()
     for size, expected in ((3e4, 16.0 * (3e4 * 2) ** 2), (-3e4, 0.0)):
         x = torch.tensor([[1.0, 1.0]])
-        norm = _native.RmsNorm(torch.full((2,), size), 0.0)
-        _native.mlp(x, norm, _native.Linear(gate_up), _native.Linear(down))
+        norm, output = _native.RmsNorm(torch.full((2,), size), 0.0), _native.Linear(torch.zeros(2, 2).bfloat16())
+        _native.add_and_mlp(x, torch.zeros(1, 2).bfloat16(), output, norm, _native.Linear(gate_up), _native.Linear(down))
         torch.testing.assert_close(x, torch.full((1, 2), expected + 1), rtol=0.02, atol=0)
 
 
@@ -146,27 +154,32 @@ def test_a_row_that_is_not_a_number_stays_alone() -> None:
 @pytest.mark.parametrize("head_dim", [2, 16, 24, 64, 80, 128, 256])
 @pytest.mark.parametrize("tokens", [1, 7, 65])
 @pytest.mark.parametrize("with_norm", [False, True])
-def test_heads_are_normed_rotated_and_stored(head_dim: int, tokens: int, with_norm: bool) -> None:
+def test_heads_are_projected_normed_rotated_and_stored(head_dim: int, tokens: int, with_norm: bool) -> None:
     num_q, num_kv, half = 4, 2, head_dim // 2
-    qkv, angles = random(tokens, (num_q + 2 * num_kv) * head_dim), random(tokens, 1, half, seed=1) * 10
-    norms = (random(head_dim, seed=2), random(head_dim, seed=3)) if with_norm else (None, None)
+    x, angles = random(tokens, 64), random(tokens, 1, half, seed=1) * 10
+    linear = _native.Linear(random((num_q + 2 * num_kv) * head_dim, 64, seed=5).bfloat16())
+    norm = _native.RmsNorm(torch.ones(64), 1e-5)
+    qkv = torch.empty(tokens, linear.outputs)
+    _native.norm_linear(x, norm, linear, qkv)
+    weights = (random(head_dim, seed=2), random(head_dim, seed=3)) if with_norm else (None, None)
     slots = torch.randperm(100, generator=torch.Generator().manual_seed(4))[:tokens]
     q, k, v = torch.split(qkv.double().view(tokens, -1, head_dim), (num_q, num_kv, num_kv), dim=1)
 
     def rotated(heads: torch.Tensor, weight: torch.Tensor | None) -> torch.Tensor:
         if weight is not None:
             heads = heads * torch.rsqrt(heads.square().mean(-1, keepdim=True) + 1e-6) * weight.double()
-        a, b, cos, sin = heads[..., :half], heads[..., half:], angles.double().cos(), angles.double().sin()
+        a, b, cos, sin = heads[..., :half], heads[..., half:], angles.cos().double(), angles.sin().double()
         return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1)
 
     for threads in (1, 2):
         _native.set_num_threads(threads)
         pools = torch.full((2, 100, num_kv, head_dim), torch.nan).bfloat16()
         out = torch.full((tokens, num_q, head_dim), torch.nan).bfloat16()
-        native = [None if weight is None else _native.RmsNorm(weight, 1e-6) for weight in norms]
-        _native.rotate_and_store(qkv, angles.cos(), angles.sin(), *native, slots, pools[0], pools[1], out)
-        for ours, expected in ((out, rotated(q, norms[0])), (pools[0][slots], rotated(k, norms[1])), (pools[1][slots], v)):
-            torch.testing.assert_close(ours.double(), expected, rtol=2**-8, atol=1e-5)
+        q_norm, k_norm = (None if weight is None else _native.RmsNorm(weight, 1e-6) for weight in weights)
+        places = _native.Places(angles.cos(), angles.sin(), slots)
+        _native.heads(x, norm, linear, q_norm, k_norm, places, pools[0], pools[1], out)
+        for ours, expected in ((out, rotated(q, weights[0])), (pools[0][slots], rotated(k, weights[1])), (pools[1][slots], v)):
+            torch.testing.assert_close(ours.double(), expected, rtol=2**-8, atol=1e-4)
         untouched = torch.ones(100, dtype=torch.bool)
         untouched[slots] = False
         assert pools[:, untouched].isnan().all()
@@ -196,11 +209,11 @@ BF16 = torch.zeros(2, 64).bfloat16()
         (lambda: _native.Linear(torch.zeros(4, 4).bfloat16().T[:, ::2]), "weight must be contiguous"),
         (lambda: _native.Linear(torch.zeros(4, 4).bfloat16(), torch.zeros(3)), r"bias has shape \[3\]: must be \[4\]"),
         (
-            lambda: _native.linear_add(BF16, _native.Linear(torch.zeros(96, 32).bfloat16()), torch.zeros(2, 96)),
+            lambda: add_product(torch.zeros(2, 96), BF16, _native.Linear(torch.zeros(96, 32).bfloat16())),
             r"y has shape \[2, 64\]",
         ),
         (
-            lambda: _native.linear_add(BF16, _native.Linear(torch.zeros(96, 64).bfloat16()), torch.zeros(3, 96)),
+            lambda: add_product(torch.zeros(3, 96), BF16, _native.Linear(torch.zeros(96, 64).bfloat16())),
             r"x has shape \[3, 96\]",
         ),
         (lambda: _native.embed(BF16, torch.tensor([2]), torch.zeros(1, 64)), "token 2 is outside of the vocabulary of 2"),
@@ -215,9 +228,15 @@ def test_what_does_not_fit_is_named(call: Callable[[], object], message: str) ->
         call()
 
 
-@pytest.mark.parametrize("slot", [-1, 10])
-def test_a_slot_outside_of_the_pool_is_refused(slot: int) -> None:
+@pytest.mark.parametrize(("slot", "message"), [(-1, "slot -1 is negative"), (10, "slot 10 is outside of the pool of 10")])
+def test_a_slot_outside_of_the_pool_is_refused(slot: int, message: str) -> None:
     pool, angles = torch.zeros(10, 1, 4).bfloat16(), torch.zeros(1, 1, 2)
+    norm, linear = _native.RmsNorm(torch.ones(2), 1e-5), _native.Linear(torch.zeros(12, 2).bfloat16())
     q = torch.zeros(1, 1, 4).bfloat16()
-    with pytest.raises(ValueError, match=f"slot {slot} is outside of the pool of 10"):
-        _native.rotate_and_store(torch.zeros(1, 12), angles, angles, None, None, torch.tensor([slot]), pool, pool.clone(), q)
+
+    def store() -> None:
+        places = _native.Places(angles, angles, torch.tensor([slot]))
+        _native.heads(torch.zeros(1, 2), norm, linear, None, None, places, pool, pool.clone(), q)
+
+    with pytest.raises(ValueError, match=message):
+        store()

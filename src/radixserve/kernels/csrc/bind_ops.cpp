@@ -77,11 +77,13 @@ class RmsNorm {
 };
 
 // Memory of one thread that stays between calls: fresh memory costs page faults.
-bf16* scratch(std::vector<bf16>& memory, int64_t size) {
+template <class T>
+T* scratch(std::vector<T>& memory, int64_t size) {
     if (static_cast<int64_t>(memory.size()) < size) memory.resize(size);
     return memory.data();
 }
 thread_local std::vector<bf16> normed_memory, activated_memory, own_memory;
+thread_local std::vector<float> qkv_memory;
 
 // Up to so many rows every thread norms all of them for itself, which is faster than to wait for the others.
 constexpr int64_t ROWS_NORMED_BY_ALL = 4;
@@ -110,25 +112,18 @@ void norm_linear(const Array& x, const RmsNorm& norm, const Linear& linear, cons
     });
 }
 
-void linear_add(const Array& y, const Linear& linear, const Array& x) {
+void add_and_mlp(const Array& x, const Array& y, const Linear& linear, const RmsNorm& norm, const Linear& gate_up, const Linear& down) {
     const bf16* source = bf16s(y, "y", {ANY, linear.inputs});
-    const int64_t rows = y.shape(0);
-    float* target = floats(x, "x", {rows, linear.outputs});
-    nb::gil_scoped_release release;
-    in_parallel(num_threads(), [&](int thread, int threads) {
-        AT_LEVEL(gemm, linear.product(source, target, rows, Epilogue::add), thread, threads);
-    });
-}
-
-void mlp(const Array& x, const RmsNorm& norm, const Linear& gate_up, const Linear& down) {
-    float* stream = floats(x, "x", {ANY, gate_up.inputs});
-    const int64_t rows = x.shape(0);
-    if (norm.size() != gate_up.inputs || down.inputs * 2 != gate_up.outputs || down.outputs != gate_up.inputs || gate_up.outputs % PANEL)
-        throw std::invalid_argument("norm, gate_up and down do not fit each other");
-    bf16* shared = scratch(normed_memory, rows * gate_up.inputs);
+    const int64_t rows = y.shape(0), size = linear.outputs;
+    float* stream = floats(x, "x", {rows, size});
+    if (norm.size() != size || gate_up.inputs != size || down.outputs != size || down.inputs * 2 != gate_up.outputs || gate_up.outputs % PANEL)
+        throw std::invalid_argument("linear, norm, gate_up and down do not fit each other");
+    bf16* shared = scratch(normed_memory, rows * size);
     bf16* activated = scratch(activated_memory, rows * down.inputs);
     nb::gil_scoped_release release;
     in_parallel(num_threads(), [&](int thread, int threads) {
+        AT_LEVEL(gemm, linear.product(source, stream, rows, Epilogue::add), thread, threads);
+        wait_for_all(threads);
         const bf16* input = normed(norm, stream, shared, rows, thread, threads);
         AT_LEVEL(gemm, gate_up.product(input, activated, rows, Epilogue::silu_mul), thread, threads);
         wait_for_all(threads);
@@ -136,33 +131,67 @@ void mlp(const Array& x, const RmsNorm& norm, const Linear& gate_up, const Linea
     });
 }
 
-// Tokens from which on several threads share the heads: below, waking them costs more than it saves.
-constexpr int64_t TOKENS_FOR_THREADS = 16;
+// What the heads of a step share: the rotation of its tokens and their slots.
+class Places {
+  public:
+    Places(const Array& cos, const Array& sin, const Array& slots) : arrays_{cos, sin, slots} {
+        this->cos = floats(cos, "cos", {ANY, 1, ANY});
+        this->sin = floats(sin, "sin", {tokens(), 1, half()});
+        this->slots = int64s(slots, "slots", {tokens()});
+        for (int64_t token = 0; token < tokens(); token++) last_slot = std::max(last_slot, slot(token));
+    }
+    int64_t tokens() const { return static_cast<int64_t>(arrays_[0].shape(0)); }
+    int64_t half() const { return static_cast<int64_t>(arrays_[0].shape(2)); }
 
-void rotate_and_store(const Array& qkv, const Array& cos, const Array& sin, const RmsNorm* q_norm, const RmsNorm* k_norm,
-                      const Array& slots, const Array& k_pool, const Array& v_pool, const Array& q) {
+    const float *cos, *sin;
+    const int64_t* slots;
+    int64_t last_slot = 0;
+
+  private:
+    int64_t slot(int64_t token) const {
+        if (slots[token] < 0) throw std::invalid_argument("slot " + std::to_string(slots[token]) + " is negative");
+        return slots[token];
+    }
+    Array arrays_[3];
+};
+
+Heads checked_heads(const Linear& linear, const RmsNorm* q_norm, const RmsNorm* k_norm, const Places& places, const Array& k_pool,
+                    const Array& v_pool, const Array& q) {
     Heads h{};
-    h.q = bf16s(q, "q", {ANY, ANY, ANY});
-    h.tokens = q.shape(0), h.num_heads = q.shape(1), h.head_dim = q.shape(2);
+    h.tokens = places.tokens(), h.head_dim = 2 * places.half();
+    h.cos = places.cos, h.sin = places.sin, h.slots = places.slots;
+    h.q = bf16s(q, "q", {h.tokens, ANY, h.head_dim});
+    h.num_heads = q.shape(1);
     h.k_pool = bf16s(k_pool, "k_pool", {ANY, ANY, h.head_dim});
-    const int64_t pool_slots = k_pool.shape(0);
+    const int64_t slots = k_pool.shape(0);
     h.num_kv_heads = k_pool.shape(1);
-    h.v_pool = bf16s(v_pool, "v_pool", {pool_slots, h.num_kv_heads, h.head_dim});
-    h.qkv = floats(qkv, "qkv", {h.tokens, (h.num_heads + 2 * h.num_kv_heads) * h.head_dim});
-    h.cos = floats(cos, "cos", {h.tokens, 1, h.head_dim / 2});
-    h.sin = floats(sin, "sin", {h.tokens, 1, h.head_dim / 2});
-    h.slots = int64s(slots, "slots", {h.tokens});
-    if (h.head_dim % 2) throw std::invalid_argument("head_dim is " + std::to_string(h.head_dim) + ": must be even");
+    h.v_pool = bf16s(v_pool, "v_pool", {slots, h.num_kv_heads, h.head_dim});
+    if (places.last_slot >= slots)
+        throw std::invalid_argument("slot " + std::to_string(places.last_slot) + " is outside of the pool of " + std::to_string(slots));
+    if (linear.outputs != (h.num_heads + 2 * h.num_kv_heads) * h.head_dim)
+        throw std::invalid_argument("linear has " + std::to_string(linear.outputs) + " outputs: must be those of q, k and v");
     for (const RmsNorm* norm : {q_norm, k_norm})
         if (norm && norm->size() != h.head_dim) throw std::invalid_argument("the norm of a head must have head_dim weights");
-    for (int64_t token = 0; token < h.tokens; token++)
-        if (h.slots[token] < 0 || h.slots[token] >= pool_slots)
-            throw std::invalid_argument("slot " + std::to_string(h.slots[token]) + " is outside of the pool of " + std::to_string(pool_slots));
     if (q_norm) h.q_norm = q_norm->norm();
     if (k_norm) h.k_norm = k_norm->norm();
+    return h;
+}
+
+void heads(const Array& x, const RmsNorm& norm, const Linear& linear, const RmsNorm* q_norm, const RmsNorm* k_norm, const Places& places,
+           const Array& k_pool, const Array& v_pool, const Array& q) {
+    const int64_t rows = places.tokens();
+    const float* stream = floats(x, "x", {rows, linear.inputs});
+    if (norm.size() != linear.inputs) throw std::invalid_argument("norm and linear differ in size");
+    Heads h = checked_heads(linear, q_norm, k_norm, places, k_pool, v_pool, q);
+    bf16* shared = scratch(normed_memory, rows * linear.inputs);
+    float* qkv = scratch(qkv_memory, rows * linear.outputs);
+    h.qkv = qkv;
     nb::gil_scoped_release release;
-    in_parallel(h.tokens < TOKENS_FOR_THREADS ? 1 : num_threads(), [&](int thread, int threads) {
-        const Range range = share(h.tokens, thread, threads);
+    in_parallel(num_threads(), [&](int thread, int threads) {
+        const bf16* input = normed(norm, stream, shared, rows, thread, threads);
+        AT_LEVEL(gemm, linear.product(input, qkv, rows, Epilogue::store), thread, threads);
+        wait_for_all(threads);
+        const Range range = share(rows, thread, threads);
         for (int64_t token = range.begin; token < range.end; token++) AT_LEVEL(rotate_and_store, h, token);
     });
 }
@@ -188,9 +217,11 @@ void bind_ops(nb::module_& module) {
         .def_ro("inputs", &Linear::inputs);
     nb::class_<RmsNorm>(module, "RmsNorm").def(nb::init<const Array&, float>(), nb::arg("weight"), nb::arg("eps"));
     module.def("norm_linear", &norm_linear, nb::arg("x"), nb::arg("norm"), nb::arg("linear"), nb::arg("y"));
-    module.def("linear_add", &linear_add, nb::arg("y"), nb::arg("linear"), nb::arg("x"));
-    module.def("mlp", &mlp, nb::arg("x"), nb::arg("norm"), nb::arg("gate_up"), nb::arg("down"));
-    module.def("rotate_and_store", &rotate_and_store, nb::arg("qkv"), nb::arg("cos"), nb::arg("sin"), nb::arg("q_norm").none(),
-               nb::arg("k_norm").none(), nb::arg("slots"), nb::arg("k_pool"), nb::arg("v_pool"), nb::arg("q"));
+    nb::class_<Places>(module, "Places")
+        .def(nb::init<const Array&, const Array&, const Array&>(), nb::arg("cos"), nb::arg("sin"), nb::arg("slots"));
+    module.def("heads", &heads, nb::arg("x"), nb::arg("norm"), nb::arg("linear"), nb::arg("q_norm").none(), nb::arg("k_norm").none(),
+               nb::arg("places"), nb::arg("k_pool"), nb::arg("v_pool"), nb::arg("q"));
+    module.def("add_and_mlp", &add_and_mlp, nb::arg("x"), nb::arg("y"), nb::arg("linear"), nb::arg("norm"), nb::arg("gate_up"),
+               nb::arg("down"));
     module.def("embed", &embed, nb::arg("table"), nb::arg("ids"), nb::arg("x"));
 }
