@@ -266,6 +266,21 @@ def test_a_match_goes_stale_when_its_namespace_gets_a_root_or_its_node_a_child()
     assert not cache.is_current(found)
 
 
+def test_a_match_goes_stale_when_what_it_found_is_evicted() -> None:
+    cache, tokens = PrefixCache(100), numbered(0, 10)
+    serve(cache, tokens)
+    found = cache.match(tokens)
+    cache.evict(10)
+    assert not cache.is_current(found)
+    cache = PrefixCache(100, page_size=4)
+    serve(cache, numbered(0, 4))
+    serve(cache, numbered(0, 8))
+    found = cache.match(numbered(0, 6))  # ends in the first node, and would copy from a page below it
+    assert (found.path_len, found.cached_len) == (4, 6)
+    cache.evict(4)
+    assert not cache.is_current(found)
+
+
 def test_flush_is_refused_while_a_request_holds_anything_even_nothing() -> None:
     cache = PrefixCache(8)
     lease = cache.acquire(b"")
