@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import psutil
 from rich.console import Console
 
 from radixserve.bench import report
@@ -68,8 +69,8 @@ def parse_servers(options: CompareOptions) -> list[Server]:
     pids = _pairs("--pid", options.pid)
     if unknown := pids.keys() - urls.keys():
         raise ConfigError(f"--pid names {', '.join(sorted(unknown))}: known are {', '.join(urls)}")
-    if wrong := [pid for pid in pids.values() if not pid.isdecimal()]:
-        raise ConfigError(f"--pid has {wrong[0]!r}: must be a number")
+    if wrong := [pid for pid in pids.values() if not (pid.isdecimal() and psutil.pid_exists(int(pid)))]:
+        raise ConfigError(f"--pid has {wrong[0]!r}: must be the number of a process that runs")
     return [Server(name, url, int(pids[name]) if name in pids else None) for name, url in urls.items()]
 
 

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 
 import psutil
 
-from radixserve.errors import ConfigError
-
 QUIET_CORES = 0.15
 """Below it a machine is quiet: what a desktop or an idle server uses."""
 WINDOW_S = 0.5
@@ -30,20 +28,20 @@ class LoadMeter:
     """Measures from its making on."""
 
     def __init__(self, server_pid: int | None) -> None:
-        """`server_pid`: main process of the server; its children count with it. Raises ConfigError if there is none."""
+        """`server_pid`: main process of the server; its children count with it."""
         self._server_pid = server_pid
         self._start_s = time.perf_counter()
         self._start = self._cpu_s()
 
     def read(self) -> Load:
-        """The load since the making. Raises ConfigError if the server's process has gone."""
+        """The load since the making. Means nothing when the server has ended meanwhile."""
         duration_s = time.perf_counter() - self._start_s
         machine, server, client = ((now - then) / duration_s for now, then in zip(self._cpu_s(), self._start, strict=True))
         return Load(client, max(0.0, machine - server - client))
 
     def _cpu_s(self) -> tuple[float, float, float]:
         """CPU seconds so far: the machine's, the server's, this process's."""
-        return _machine_s(), 0.0 if self._server_pid is None else _tree_s(self._server_pid), time.process_time()
+        return _machine_s(), 0.0 if self._server_pid is None else tree_s(self._server_pid), time.process_time()
 
 
 async def wait_until_quiet(server_pid: int | None, limit_s: float) -> bool:
@@ -64,13 +62,13 @@ def _machine_s() -> float:
     return float(sum(value for name, value in times.items() if name not in unused))
 
 
-def _tree_s(pid: int) -> float:
-    """CPU seconds of a process and all its descendants, those that ended included."""
+def tree_s(pid: int) -> float:
+    """CPU seconds of a process and all its descendants, those that ended included; 0 when it has ended itself."""
     try:
         root = psutil.Process(pid)
         processes = [root, *root.children(recursive=True)]
-    except psutil.NoSuchProcess as error:
-        raise ConfigError(f"--pid {pid}: there is no such process") from error
+    except psutil.NoSuchProcess:  # its requests fail, which is told; the runs of other servers go on
+        return 0.0
     total = 0.0
     for process in processes:
         try:

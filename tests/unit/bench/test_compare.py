@@ -3,17 +3,21 @@
 import asyncio
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice, product
 from pathlib import Path
 from string import ascii_lowercase
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, pre_tokenizers, processors
 
+from radixserve.bench import compare_load
 from radixserve.bench.compare import CompareOptions, Server, in_turn, run
 from radixserve.bench.compare_load import LoadMeter, wait_until_quiet
 from radixserve.bench.compare_result import MeasuredRun, Result, find_warnings
@@ -160,13 +164,25 @@ def test_what_spoils_a_run_is_told(options: CompareOptions, prompts: WordPrompts
     )
 
 
-def test_the_servers_own_time_is_not_foreign() -> None:
-    meter = LoadMeter(os.getppid())
-    load = meter.read()
-    assert load.client >= 0.0
-    assert load.foreign >= 0.0
-    with pytest.raises(ConfigError, match="there is no such process"):
-        LoadMeter(2**22 + 1)
+def test_the_servers_own_time_is_not_foreign(monkeypatch: pytest.MonkeyPatch) -> None:
+    clocks = iter([(10.0, 4.0, 1.0), (30.0, 18.0, 3.0)])  # machine, server, client; CPU seconds
+    wall_s = iter([0.0, 10.0])
+    monkeypatch.setattr(LoadMeter, "_cpu_s", lambda self: next(clocks))
+    monkeypatch.setattr(compare_load, "time", SimpleNamespace(perf_counter=lambda: next(wall_s)))
+    load = LoadMeter(1).read()
+    assert (load.client, load.foreign) == pytest.approx((0.2, 0.4))
+
+
+def test_a_server_counts_with_its_children() -> None:
+    burn = "import time\nwhile time.process_time() < 0.2: pass\n"
+    parent = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {burn!r}])\nprint(flush=True)\nsys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", parent], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
+        assert server.stdout
+        server.stdout.readline()
+        assert compare_load.tree_s(server.pid) >= 0.2
+        assert server.stdin
+        server.stdin.close()
+    assert compare_load.tree_s(server.pid) == 0.0
 
 
 def test_a_machine_that_is_never_quiet_is_waited_for_no_longer_than_asked() -> None:
@@ -226,7 +242,8 @@ def test_a_peer_that_cannot_be_measured_is_told_before_all_runs(options: Compare
         ({"peer": ("a=x", "a=y")}, "--peer names 'a' twice"),
         ({"peer": ("ours=x",)}, "--peer names 'ours' twice"),
         ({"pid": ("vllm=3",)}, "--pid names vllm: known are ours"),
-        ({"pid": ("ours=x",)}, "--pid has 'x': must be a number"),
+        ({"pid": ("ours=x",)}, "--pid has 'x': must be the number of a process that runs"),
+        ({"pid": (f"ours={2**22 + 1}",)}, "must be the number of a process that runs"),
         ({"workloads": "shared,cold"}, "--workloads has 'cold': choose from shared, warm"),
         ({"workloads": "warm,shared"}, "warm without shared before it"),
         ({"reps": 0}, "--reps is 0: must be at least 1"),
