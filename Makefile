@@ -1,4 +1,5 @@
-# `make help` lists the targets. Set up once, then everything is incremental: a changed pyproject.toml or constraints.txt installs again.
+# `make help` lists the targets. Set up once, then everything is incremental: a changed pyproject.toml, constraints.txt or kernel
+# installs again.
 
 PYTHON ?= python3
 # The build of torch. Decided at the first `make setup`; see "torch for your machine" in docs/install.md.
@@ -50,7 +51,7 @@ $(VENV)/torch:
 	$(BIN)/pip install --quiet "$(TORCH)"
 	@touch $@
 
-$(VENV)/installed: $(VENV)/torch pyproject.toml constraints.txt
+$(VENV)/installed: $(VENV)/torch pyproject.toml constraints.txt CMakeLists.txt $(wildcard src/radixserve/kernels/csrc/*)
 	$(BIN)/pip install --quiet -c constraints.txt -e ".[dev]"
 	@touch $@
 
