@@ -92,6 +92,17 @@ def test_a_locked_path_outlives_a_full_pool() -> None:
     assert cache.protected_size == cache.request_size == 0
 
 
+def test_what_a_request_held_counts_as_used_until_it_ended() -> None:
+    cache = PrefixCache(40)
+    serve(cache, numbered(0, 10))
+    lease = cache.acquire(numbered(0, 10))
+    serve(cache, numbered(100, 110))
+    serve(cache, numbered(200, 210))
+    cache.release(lease)
+    cache.evict(1)
+    assert [cache.match(numbered(start, start + 10)).cached_len for start in (0, 100, 200)] == [10, 0, 10]
+
+
 def test_what_lies_below_a_lock_inside_an_edge_can_go() -> None:
     cache = PrefixCache(40)
     serve(cache, numbered(1, 11))

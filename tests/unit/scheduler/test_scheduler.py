@@ -87,6 +87,17 @@ def test_a_higher_priority_is_admitted_first_and_preempted_last() -> None:
     assert all(traffic.answers[rid] == solo([i] * 10, 20) for i, rid in enumerate(low))
 
 
+def test_admission_keeps_room_for_the_answers_of_those_that_run() -> None:
+    engine = hash_engine(60, max_batch_tokens=64, decode_reserve=256)
+    traffic = Traffic(engine)
+    for i in range(3):
+        traffic.send([i] * 10, 30)
+    while engine.has_work:
+        traffic.step()
+        assert len(engine.scheduler.running) <= 1
+    assert engine.scheduler.num_preemptions == 0
+
+
 def test_a_request_that_can_never_fit_is_refused_and_the_next_one_served() -> None:
     """Case: a prompt above the pool but under the context limit waited for ever and held up the queue."""
     engine = hash_engine(256, max_context_len=1024)
