@@ -1,14 +1,14 @@
-// Attention over the pool: cuts a step into items, walks each item's keys tile by tile, left to right, and shares items out to threads.
-//
-// An item is a run of one request's queries under some of its KV heads. A decode whose keys are many may be cut over tiles: then each
-// tile's state is stored, and whoever finishes the request's last part folds them, in the same order as an item would have.
+// Attention over the pool: walks an item's keys tile by tile, left to right, and lets threads take items.
 #include "attention.h"
 
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <vector>
+
+#include "attention_items.h"
 
 #ifdef __AVX512BF16__
 #include "attention_tile_avx512.h"
@@ -19,37 +19,11 @@
 namespace KERNEL_LEVEL {
 namespace {
 
-constexpr int NARROW_ROWS = 8;                  // requests of at most as many rows a KV head keep all heads in one item
-constexpr int MAX_ITEM_ROWS = 192;              // of a wide request: enough to pay for packing, few enough to stay in the L2 cache
-constexpr int MIN_ITEM_QUERIES = 16;            // of a wide request, however many threads want work
-constexpr int MIN_PART_TILES = 4;               // of a narrow request that is cut over tiles
-constexpr int ITEMS_PER_THREAD = 4;             // so that threads end at about the same time
-constexpr int64_t SERIAL_BYTES = 256 << 10;     // of keys and values: waking a thread costs as much as reading these
 constexpr double LOG2_E = 1.4426950408889634;
-
-struct Request {
-    const int32_t* slots;  // of its positions
-    int64_t seq_len;
-    int64_t extend_len;
-    int64_t first_token;  // of the step
-    int first_tile;       // that any of its queries sees
-    int end_tile;
-    int unfinished = 1;         // parts
-    float* partials = nullptr;  // states of its tiles, where it has several parts
-};
-
-struct Item {
-    int request;
-    int first_head, num_heads;
-    int64_t first_query, num_queries;  // of the tokens that the request computes
-    int first_tile, end_tile;
-    bool is_part;
-    int64_t cost;
-};
 
 // Memory of one thread, kept from call to call.
 class Scratch {
-   public:
+  public:
     // `count` floats, aligned to cache lines, valid until the next `reset`.
     float* take(int64_t count) {
         float* const taken = memory_.get() + used_;
@@ -60,17 +34,20 @@ class Scratch {
         used_ = 0;
         if (count <= size_) return;
         memory_.reset(static_cast<float*>(std::aligned_alloc(64, count * sizeof(float))));
+        if (!memory_) throw std::bad_alloc();
         size_ = count;
     }
     static int64_t aligned(int64_t count) { return (count + 15) / 16 * 16; }
 
-   private:
+  private:
     struct Free {
         void operator()(float* p) const { std::free(p); }
     };
     std::unique_ptr<float, Free> memory_;
     int64_t size_ = 0, used_ = 0;
 };
+
+thread_local Scratch item_scratch, partial_scratch;
 
 int64_t state_size(int rows, const Shape& shape) { return rows * int64_t(LANES + shape.padded) + Scratch::aligned(rows); }
 
@@ -95,37 +72,41 @@ uint16_t round_to_bf16(float x) {
     return uint16_t((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-// Keys of one tile that an item's queries see, and which of its rows sees which.
-struct Visible {
-    int64_t offsets[TILE];
-    int count;
+// Members [first, end) of an item meet a tile, whose slots are the same for all of them.
+struct Stop {
+    int tile;
+    int first, end;
+    int64_t offsets[TILE];  // of its keys in the pool; what nobody sees is never read, as its slot may belong to others
+    int count;              // keys from here on are seen by nobody
 };
 
+// The computation of one item. Rows are ordered by KV head, member, query, query head.
 class Walk {
-   public:
-    Walk(const AttentionCall& call, const Shape& shape, const Request& request, const Item& item, Scratch& scratch)
-        : call_(call), shape_(shape), request_(request), item_(item), head_rows_(int(item.num_queries) * call.group),
-          rows_(item.num_heads * head_rows_) {
-        const int64_t tile_size = int64_t(TILE) * shape.padded;
-        scratch.reset(state_size(rows_, shape) + Scratch::aligned(rows_ * int64_t(shape.padded)) + Scratch::aligned(2 * head_rows_) +
-                      2 * tile_size + Scratch::aligned(shape.padded));
-        state_ = state_at(scratch.take(state_size(rows_, shape)), rows_, shape);
-        q_ = reinterpret_cast<uint16_t*>(scratch.take(rows_ * int64_t(shape.padded)));
-        masks_ = reinterpret_cast<uint64_t*>(scratch.take(2 * head_rows_));
-        packed_ = {scratch.take(tile_size), scratch.take(tile_size)};
-        row_out_ = scratch.take(shape.padded);
+  public:
+    Walk(const AttentionCall& call, const Shape& shape, const std::vector<Request>& requests, const Item& item)
+        : call_(call), shape_(shape), requests_(requests), item_(item) {
+        for (const Member& member : item.members) head_rows_ += int(member.num_queries) * call.group;
+        rows_ = item.num_heads * head_rows_;
+        const int64_t tile_size = int64_t(TILE) * shape.padded, q_size = rows_ * int64_t(shape.padded);
+        item_scratch.reset(state_size(rows_, shape) + q_size + Scratch::aligned(2 * head_rows_) + 2 * tile_size + shape.padded);
+        state_ = state_at(item_scratch.take(state_size(rows_, shape)), rows_, shape);
+        q_ = reinterpret_cast<uint16_t*>(item_scratch.take(q_size));
+        masks_ = reinterpret_cast<uint64_t*>(item_scratch.take(2 * head_rows_));
+        packed_ = {item_scratch.take(tile_size), item_scratch.take(tile_size)};
+        row_out_ = item_scratch.take(shape.padded);
     }
 
     void run() {
         load_queries();
         start(state_, rows_, shape_);
-        see(item_.first_tile, visible_[0]);
-        for (int head = 0; head < item_.num_heads; ++head) prefetch(key_tile(visible_[0], head), shape_);
-        for (int tile = item_.first_tile; tile < item_.end_tile; ++tile) {
-            const int current = (tile - item_.first_tile) & 1;
-            const bool has_next = tile + 1 < item_.end_tile;
-            if (has_next) see(tile + 1, visible_[1 - current]);
-            fold(tile, visible_[current], has_next ? &visible_[1 - current] : nullptr);
+        Stop stops[2];
+        int current = 0;
+        bool more = first_stop(stops[0]);
+        for (int head = 0; more && head < item_.num_heads; ++head) prefetch(key_tile(stops[0], head), shape_);
+        while (more) {
+            more = next_stop(stops[current], stops[1 - current]);
+            fold(stops[current], more ? &stops[1 - current] : nullptr);
+            current = 1 - current;
         }
         if (!item_.is_part) finish();
     }
@@ -133,189 +114,152 @@ class Walk {
     // Folds all stored tiles of a request that was cut into parts, and finishes it.
     void run_stored() {
         start(state_, rows_, shape_);
-        for (int tile = request_.first_tile; tile < request_.end_tile; ++tile) fold_state(state_, stored(tile), rows_, shape_);
+        const Request& request = requests_[item_.members[0].request];
+        for (int tile = request.first_tile; tile < request.end_tile; ++tile) fold_state(state_, stored(tile), rows_, shape_);
         finish();
     }
 
-   private:
-    int64_t position(int64_t query) const { return request_.seq_len - request_.extend_len + query; }
-    int64_t q_row(int head, int64_t query) const {
-        return ((request_.first_token + query) * call_.num_kv_heads + item_.first_head + head) * call_.group;
-    }
+  private:
+    const Request& request(int member) const { return requests_[item_.members[member].request]; }
+
     State stored(int tile) const {
-        return state_at(request_.partials + (tile - request_.first_tile) * state_size(rows_, shape_), rows_, shape_);
+        return state_at(request(0).partials + (tile - request(0).first_tile) * state_size(rows_, shape_), rows_, shape_);
     }
 
-    // Rows are ordered by head, query, query head.
-    void load_queries() {
-        uint16_t* to = q_;
-        for (int head = 0; head < item_.num_heads; ++head)
-            for (int64_t i = 0; i < item_.num_queries; ++i)
-                for (int g = 0; g < call_.group; ++g, to += shape_.padded) {
-                    const int64_t from = (q_row(head, item_.first_query + i) + g) * call_.head_dim;
-                    std::fill(to + call_.head_dim, to + shape_.padded, uint16_t(0));
-                    if (call_.q_is_bf16)
-                        std::memcpy(to, static_cast<const uint16_t*>(call_.q) + from, call_.head_dim * sizeof(uint16_t));
-                    else
-                        std::transform(static_cast<const float*>(call_.q) + from, static_cast<const float*>(call_.q) + from + call_.head_dim,
-                                       to, round_to_bf16);
+    // Calls visit(row, index of its first element in q and out) for all rows, in order.
+    template <class Visit>
+    void each_row(const Visit& visit) const {
+        int row = 0;
+        for (int head = item_.first_head; head < item_.first_head + item_.num_heads; ++head)
+            for (const Member& member : item_.members)
+                for (int64_t i = 0; i < member.num_queries; ++i) {
+                    const int64_t token = requests_[member.request].first_token + member.first_query + i;
+                    for (int g = 0; g < call_.group; ++g, ++row)
+                        visit(row, ((token * call_.num_kv_heads + head) * call_.group + g) * call_.head_dim);
                 }
     }
 
-    // Finds the keys of a tile. Keys that no row sees are never read: their slots may belong to others.
-    void see(int tile, Visible& visible) const {
-        const int64_t start = int64_t(tile) * TILE, slot_size = int64_t(call_.num_kv_heads) * call_.head_dim;
-        const int64_t first_position = position(item_.first_query), end_position = position(item_.first_query + item_.num_queries);
-        const int64_t first = call_.window ? std::max<int64_t>(0, first_position + 1 - call_.window - start) : 0;
-        visible.count = int(std::min<int64_t>(TILE, end_position - start));
-        for (int64_t j = 0; j < TILE; ++j)
-            visible.offsets[j] = request_.slots[start + std::clamp<int64_t>(j, first, visible.count - 1)] * slot_size;
+    void load_queries() const {
+        each_row([&](int row, int64_t from) {
+            uint16_t* to = q_ + row * int64_t(shape_.padded);
+            std::fill(to + call_.head_dim, to + shape_.padded, uint16_t(0));
+            if (call_.q_is_bf16) {
+                std::memcpy(to, static_cast<const uint16_t*>(call_.q) + from, call_.head_dim * sizeof(uint16_t));
+            } else {
+                const float* q = static_cast<const float*>(call_.q) + from;
+                std::transform(q, q + call_.head_dim, to, round_to_bf16);
+            }
+        });
     }
 
-    void set_masks(int tile) {
-        const int64_t start = int64_t(tile) * TILE;
-        for (int64_t i = 0; i < item_.num_queries; ++i) {
-            const int64_t end = position(item_.first_query + i) + 1 - start, first = call_.window ? end - call_.window : 0;
-            uint64_t mask = end >= TILE ? ~uint64_t(0) : end <= 0 ? 0 : (uint64_t(1) << end) - 1;
-            if (first > 0) mask = first >= TILE ? 0 : mask & ~uint64_t(0) << first;
-            std::fill_n(masks_ + i * call_.group, call_.group, mask);
+    bool first_stop(Stop& stop) const {
+        int tile = INT32_MAX;
+        for (const Member& member : item_.members) tile = std::min(tile, member.first_tile);
+        return find_stop(tile, 0, stop);
+    }
+
+    bool next_stop(const Stop& stop, Stop& next) const { return find_stop(stop.tile, stop.end, next); }
+
+    // The first stop at `tile`, from member `first` on, or at a later tile. Members that share a tile are neighbours.
+    bool find_stop(int tile, int first, Stop& stop) const {
+        const int count = int(item_.members.size());
+        int end_tile = 0;
+        for (const Member& member : item_.members) end_tile = std::max(end_tile, member.end_tile);
+        for (; tile < end_tile; ++tile, first = 0) {
+            while (first < count && !meets(first, tile)) ++first;
+            if (first == count) continue;
+            int end = first + 1;
+            while (end < count && item_.members[end - 1].shared_tiles > tile && meets(end, tile)) ++end;
+            stop.tile = tile, stop.first = first, stop.end = end;
+            locate_keys(stop);
+            return true;
         }
+        return false;
     }
 
-    void fold(int tile, const Visible& visible, const Visible* next) {
+    bool meets(int member, int tile) const {
+        return item_.members[member].first_tile <= tile && tile < item_.members[member].end_tile;
+    }
+
+    void locate_keys(Stop& stop) const {
+        const int64_t start = int64_t(stop.tile) * TILE, slot_size = int64_t(call_.num_kv_heads) * call_.head_dim;
+        int64_t first = TILE, end = 0;
+        for (int m = stop.first; m < stop.end; ++m) {
+            const Member& member = item_.members[m];
+            const int64_t oldest = request(m).position(member.first_query);
+            first = std::min(first, call_.window ? std::max<int64_t>(0, oldest + 1 - call_.window - start) : 0);
+            end = std::max(end, std::min<int64_t>(TILE, oldest + member.num_queries - start));
+        }
+        stop.count = int(end);
+        const int32_t* slots = request(stop.first).slots + start;
+        for (int64_t j = 0; j < TILE; ++j) stop.offsets[j] = slots[std::clamp(j, first, end - 1)] * slot_size;
+    }
+
+    // Which keys of the stop's tile each row of a head sees. Returns the first of these rows in the head, and their number.
+    int set_masks(const Stop& stop, int& first_row) {
+        const int64_t start = int64_t(stop.tile) * TILE;
+        first_row = 0;
+        for (int m = 0; m < stop.first; ++m) first_row += int(item_.members[m].num_queries) * call_.group;
+        uint64_t* to = masks_;
+        for (int m = stop.first; m < stop.end; ++m)
+            for (int64_t i = 0; i < item_.members[m].num_queries; ++i, to += call_.group) {
+                const int64_t end = request(m).position(item_.members[m].first_query + i) + 1 - start;
+                const int64_t first = call_.window ? end - call_.window : 0;
+                uint64_t mask = end >= TILE ? ~uint64_t(0) : end <= 0 ? 0 : (uint64_t(1) << end) - 1;
+                if (first > 0) mask = first >= TILE ? 0 : mask & ~uint64_t(0) << first;
+                std::fill_n(to, call_.group, mask);
+            }
+        return int(to - masks_);
+    }
+
+    void fold(const Stop& stop, const Stop* next) {
         State state = state_;
         if (item_.is_part) {
-            state = stored(tile);
+            state = stored(stop.tile);
             start(state, rows_, shape_);
         }
-        set_masks(tile);
-        int first = 0, end = head_rows_;
+        int first_row, end = set_masks(stop, first_row), first = 0;
         while (!masks_[first]) ++first;
         while (!masks_[end - 1]) --end;
         for (int head = 0; head < item_.num_heads; ++head) {
-            const int row = head * head_rows_ + first;
-            const KeyTile keys = key_tile(visible, head), ahead = key_tile(next ? *next : visible, head);
-            fold_tile(keys, next ? &ahead : nullptr,
-                      {end - first, q_ + row * int64_t(shape_.padded), masks_ + first, state_from(state, row, shape_)}, shape_, packed_);
+            const int row = head * head_rows_ + first_row + first;
+            const KeyTile keys = key_tile(stop, head), ahead = key_tile(next ? *next : stop, head);
+            const Rows rows{end - first, q_ + row * int64_t(shape_.padded), masks_ + first, state_from(state, row, shape_)};
+            fold_tile(keys, next ? &ahead : nullptr, rows, shape_, packed_);
         }
     }
 
-    KeyTile key_tile(const Visible& visible, int head) const {
+    KeyTile key_tile(const Stop& stop, int head) const {
         const int64_t at = int64_t(item_.first_head + head) * call_.head_dim;
-        return {call_.k + at, call_.v + at, visible.offsets, visible.count};
+        return {call_.k + at, call_.v + at, stop.offsets, stop.count};
     }
 
-    void finish() {
-        int row = 0;
-        for (int head = 0; head < item_.num_heads; ++head)
-            for (int64_t i = 0; i < item_.num_queries; ++i)
-                for (int g = 0; g < call_.group; ++g, ++row) {
-                    const int64_t to = (q_row(head, item_.first_query + i) + g) * call_.head_dim;
-                    finish_row(state_, row, shape_, row_out_);
-                    if (call_.out_is_bf16)
-                        std::transform(row_out_, row_out_ + call_.head_dim, static_cast<uint16_t*>(call_.out) + to, round_to_bf16);
-                    else
-                        std::memcpy(static_cast<float*>(call_.out) + to, row_out_, call_.head_dim * sizeof(float));
-                }
+    void finish() const {
+        each_row([&](int row, int64_t to) {
+            finish_row(state_, row, shape_, row_out_);
+            if (call_.out_is_bf16)
+                std::transform(row_out_, row_out_ + call_.head_dim, static_cast<uint16_t*>(call_.out) + to, round_to_bf16);
+            else
+                std::memcpy(static_cast<float*>(call_.out) + to, row_out_, call_.head_dim * sizeof(float));
+        });
     }
 
     const AttentionCall& call_;
     const Shape& shape_;
-    const Request& request_;
+    const std::vector<Request>& requests_;
     const Item& item_;
-    int head_rows_, rows_;
+    int head_rows_ = 0, rows_;
     State state_;
     uint16_t* q_;
     uint64_t* masks_;
     Packed packed_;
     float* row_out_;
-    Visible visible_[2];
 };
 
-int first_tile(const AttentionCall& call, int64_t position) {
-    return call.window ? int(std::max<int64_t>(0, position + 1 - call.window) / TILE) : 0;
-}
-
-std::vector<Request> read_requests(const AttentionCall& call) {
-    std::vector<Request> requests(call.num_requests);
-    int64_t token = 0;
-    for (int b = 0; b < call.num_requests; ++b) {
-        Request& r = requests[b];
-        r.slots = call.slot_table + call.rows[b] * call.table_stride;
-        r.seq_len = call.seq_lens[b];
-        r.extend_len = call.extend_lens[b];
-        r.first_token = token;
-        r.first_tile = first_tile(call, r.seq_len - r.extend_len);
-        r.end_tile = int((r.seq_len + TILE - 1) / TILE);
-        token += r.extend_len;
-    }
-    return requests;
-}
-
-bool is_narrow(const AttentionCall& call, const Request& r) { return r.extend_len * call.group <= NARROW_ROWS; }
-
-// How items are cut: as few as keep the threads busy.
-struct Grain {
-    int64_t part_tiles;
-    int64_t queries;
-};
-
-Grain choose_grain(const AttentionCall& call, const std::vector<Request>& requests, int num_threads) {
-    int64_t narrow_tiles = 0, wide_queries = 0;
-    for (const Request& r : requests) {
-        if (is_narrow(call, r)) narrow_tiles += r.end_tile - r.first_tile;
-        else wide_queries += r.extend_len * call.num_kv_heads;
-    }
-    const int64_t most = std::max(1, MAX_ITEM_ROWS / call.group), least = std::min<int64_t>(MIN_ITEM_QUERIES, most);
-    if (num_threads == 1) return {INT64_MAX, most};
-    const int64_t num_items = num_threads * ITEMS_PER_THREAD;
-    return {std::max<int64_t>(MIN_PART_TILES, narrow_tiles / num_items), std::clamp(wide_queries / num_items, least, most)};
-}
-
-void add_narrow(const AttentionCall& call, std::vector<Request>& requests, int b, int64_t part_tiles, std::vector<Item>& items) {
-    Request& r = requests[b];
-    const int num_tiles = r.end_tile - r.first_tile;
-    r.unfinished = part_tiles >= num_tiles ? 1 : int((num_tiles + part_tiles / 2) / part_tiles);
-    for (int part = 0; part < r.unfinished; ++part) {
-        const int first = r.first_tile + num_tiles * part / r.unfinished, end = r.first_tile + num_tiles * (part + 1) / r.unfinished;
-        const int64_t cost = int64_t(end - first) * call.num_kv_heads * (8 + r.extend_len * call.group);
-        items.push_back({b, 0, call.num_kv_heads, 0, r.extend_len, first, end, r.unfinished > 1, cost});
-    }
-}
-
-void add_wide(const AttentionCall& call, const Request& r, int b, int64_t queries, std::vector<Item>& items) {
-    for (int64_t query = 0; query < r.extend_len; query += queries) {
-        const int64_t count = std::min(queries, r.extend_len - query), position = r.seq_len - r.extend_len + query;
-        const int first = first_tile(call, position), end = int((position + count + TILE - 1) / TILE);
-        for (int head = 0; head < call.num_kv_heads; ++head)
-            items.push_back({b, head, 1, query, count, first, end, false, (end - first) * (8 + count * call.group)});
-    }
-}
-
-std::vector<Item> cut(const AttentionCall& call, std::vector<Request>& requests, int num_threads) {
-    const Grain grain = choose_grain(call, requests, num_threads);
-    std::vector<Item> items;
-    for (int b = 0; b < call.num_requests; ++b) {
-        if (is_narrow(call, requests[b])) add_narrow(call, requests, b, grain.part_tiles, items);
-        else add_wide(call, requests[b], b, grain.queries, items);
-    }
-    std::stable_sort(items.begin(), items.end(), [](const Item& a, const Item& b) { return a.cost > b.cost; });
-    return items;
-}
-
-int choose_threads(const AttentionCall& call, const std::vector<Request>& requests) {
-    int64_t bytes = 0;
-    for (const Request& r : requests)
-        bytes += (r.end_tile - r.first_tile) * int64_t(TILE) * call.num_kv_heads * call.head_dim * 4 * std::max<int64_t>(1, r.extend_len / 8);
-    return bytes < SERIAL_BYTES ? 1 : call.num_threads;
-}
-
-thread_local Scratch item_scratch, partial_scratch;
-
-void store_parts(const AttentionCall& call, const Shape& shape, std::vector<Request>& requests) {
+// Room for the states of tiles of requests that are cut into parts.
+void make_partials(const AttentionCall& call, const Shape& shape, std::vector<Request>& requests) {
     const auto size = [&](const Request& r) {
-        if (r.unfinished == 1) return int64_t(0);
-        return (r.end_tile - r.first_tile) * state_size(int(r.extend_len) * call.group * call.num_kv_heads, shape);
+        return r.unfinished == 1 ? 0 : r.num_tiles() * state_size(int(r.extend_len) * call.group * call.num_kv_heads, shape);
     };
     int64_t total = 0;
     for (const Request& r : requests) total += size(r);
@@ -327,16 +271,17 @@ void store_parts(const AttentionCall& call, const Shape& shape, std::vector<Requ
 
 void attend(const AttentionCall& call) {
     const Shape shape{call.head_dim, padded_dim(call.head_dim), float(call.scale * LOG2_E)};
-    std::vector<Request> requests = read_requests(call);
-    const int num_threads = choose_threads(call, requests);
-    const std::vector<Item> items = cut(call, requests, num_threads);
-    store_parts(call, shape, requests);
-#pragma omp parallel for schedule(dynamic, 1) num_threads(num_threads)
-    for (size_t i = 0; i < items.size(); ++i) {
-        Request& request = requests[items[i].request];
-        Walk walk(call, shape, request, items[i], item_scratch);
+    Items cut(call);
+    make_partials(call, shape, cut.requests);
+    const int count = int(cut.items.size());
+#pragma omp parallel for schedule(dynamic, 1) num_threads(cut.num_threads)
+    for (int i = 0; i < count; ++i) {
+        const Item& item = cut.items[i];
+        Walk walk(call, shape, cut.requests, item);
         walk.run();
-        if (items[i].is_part && __atomic_sub_fetch(&request.unfinished, 1, __ATOMIC_ACQ_REL) == 0) walk.run_stored();
+        if (!item.is_part) continue;
+        int& unfinished = cut.requests[item.members[0].request].unfinished;
+        if (__atomic_sub_fetch(&unfinished, 1, __ATOMIC_ACQ_REL) == 0) walk.run_stored();
     }
 }
 

@@ -8,9 +8,10 @@
 #pragma once
 #include <cstdint>
 
+#include "attention.h"
+
 namespace KERNEL_LEVEL {
 
-constexpr int TILE = 64;
 constexpr int LANES = 16;  // a row's l is kept as 16 partial sums until the end
 
 // Head dimensions are padded to whole registers of bf16, with zeros.

@@ -1,8 +1,8 @@
 // The arithmetic of one tile with AVX512-BF16. Products are bf16 x bf16, sums float.
 //
 // A score is one chain of vdpbf16ps over the pairs of dimensions in ascending order, an output one chain over the pairs of keys.
-// Two loops do this. Few rows (decodes) transpose keys in registers on their way from the pool. Many rows (extends) share a tile that
-// is packed once: keys as [dimension pair][key], values as [key pair][column]. Their chains are the same, hence their bits.
+// Two loops do this. Few rows (decodes) transpose keys in registers on their way from the pool. Many rows (extends) share a tile
+// that is packed once: keys as [dimension pair][key], values as [key pair][column]. Their chains are the same, hence their bits.
 #pragma once
 #include <immintrin.h>
 
@@ -104,7 +104,8 @@ inline float weigh_row(const float* scores, uint64_t mask, float scale, uint16_t
     return max;
 }
 
-// Weights of `count` rows from `scores` [count][TILE]; folds maximum and sum into their states. Rows that see nothing stay as they are.
+// Weights of `count` rows from `scores` [count][TILE]; folds maximum and sum into their states. Rows that see nothing stay as they
+// are.
 inline void weigh(const float (*scores)[TILE], const Rows& rows, int first, int count, float scale, Weights& weights) {
     __m512 sums[DIRECT_ROWS];
     alignas(64) float tile_max[LANES];
@@ -114,7 +115,8 @@ inline void weigh(const float (*scores)[TILE], const Rows& rows, int first, int 
         seeing |= __mmask16((rows.masks[first + i] != 0) << i);
     }
     float* const max = rows.state.max + first;
-    const __m512 old = _mm512_maskz_loadu_ps(seeing, max), own = _mm512_maskz_load_ps(seeing, tile_max), top = _mm512_max_ps(old, own);
+    const __m512 old = _mm512_maskz_loadu_ps(seeing, max), own = _mm512_maskz_load_ps(seeing, tile_max);
+    const __m512 top = _mm512_max_ps(old, own);
     const __m512 keep = exp2_vector(_mm512_sub_ps(old, top)), add = exp2_vector(_mm512_sub_ps(own, top));
     _mm512_mask_storeu_ps(max, seeing, top);
     _mm512_store_ps(weights.keep, keep);
@@ -164,7 +166,8 @@ inline void direct_scores(const KeyTile& tile, const KeyTile* next, const uint16
 
 // Two registers (32 columns) by C chunks for each row.
 template <int M, int C>
-inline void direct_out(const KeyTile& tile, const KeyTile* next, const Rows& rows, const Weights& w, int column, const Shape& shape) {
+inline void direct_out(const KeyTile& tile, const KeyTile* next, const Rows& rows, const Weights& w, int column,
+                       const Shape& shape) {
     __m512 acc[M][2 * C];
     for (int m = 0; m < M; ++m)
         for (int c = 0; c < 2 * C; ++c) acc[m][c] = _mm512_setzero_ps();
@@ -176,7 +179,8 @@ inline void direct_out(const KeyTile& tile, const KeyTile* next, const Rows& row
 #pragma GCC unroll 8
         for (int m = 0; m < M; ++m)
 #pragma GCC unroll 4
-            for (int c = 0; c < 2 * C; ++c) acc[m][c] = _mm512_dpbf16_ps(acc[m][c], broadcast_pair(w.p[m] + 2 * pair), (__m512bh)v[c]);
+            for (int c = 0; c < 2 * C; ++c)
+                acc[m][c] = _mm512_dpbf16_ps(acc[m][c], broadcast_pair(w.p[m] + 2 * pair), (__m512bh)v[c]);
         if (next) {
             prefetch_row(next->v + next->offsets[2 * pair] + column, 32 * C);
             prefetch_row(next->v + next->offsets[2 * pair + 1] + column, 32 * C);
@@ -304,8 +308,10 @@ inline void fold_state(const State& state, const State& tile, int count, const S
         const __m512 keep = exp2_vector(_mm512_sub_ps(old, top)), add = exp2_vector(_mm512_sub_ps(own, top));
         state.max[i] = _mm512_cvtss_f32(top);
         const auto fold = [&](float* into, const float* from, int size) {
-            for (int j = 0; j < size; j += 16)
-                _mm512_storeu_ps(into + j, _mm512_fmadd_ps(_mm512_loadu_ps(from + j), add, _mm512_mul_ps(_mm512_loadu_ps(into + j), keep)));
+            for (int j = 0; j < size; j += 16) {
+                const __m512 kept = _mm512_mul_ps(_mm512_loadu_ps(into + j), keep);
+                _mm512_storeu_ps(into + j, _mm512_fmadd_ps(_mm512_loadu_ps(from + j), add, kept));
+            }
         };
         fold(state.sum + i * LANES, tile.sum + i * LANES, LANES);
         fold(state.out + i * shape.padded, tile.out + i * shape.padded, shape.padded);

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <cstring>
 
-#include "attention.h"
 #include "attention_tile.h"
 
 namespace KERNEL_LEVEL {
