@@ -210,7 +210,7 @@ class LLM:
 
     def _outputs(self, requests: list[GenerateRequest]) -> Iterator[Output]:
         """Runs requests to their end; what is left of them when the caller stops listening is aborted."""
-        open_rids = {request.rid for request in requests}
+        open_rids = dict.fromkeys(request.rid for request in requests)  # a set that keeps its order
         for request in requests:
             self.engine.receive(request)
         with self._listen(list(open_rids)) as mail:
@@ -220,11 +220,11 @@ class LLM:
                         self._step()
                     output = mail.popleft()
                     if isinstance(output, RequestFailed):
-                        open_rids.remove(output.rid)
+                        del open_rids[output.rid]
                         raise RadixServeError(output.message)
                     assert isinstance(output, Output)
                     if output.finish_reason is not None:
-                        open_rids.remove(output.rid)
+                        del open_rids[output.rid]
                     yield output
             finally:
                 for rid in open_rids:
@@ -284,7 +284,7 @@ class Branch:
 
 
 def generate_all(branches: list[Branch], params: SamplingParams | None = None) -> list[Generation]:
-    """Continues branches of one LLM together, in one batch. Each grows by its first choice's tokens.
+    """Continues branches of one LLM together, in one batch. Each grows by its first choice's tokens, but for one that stopped it.
 
     With a seed, branch i samples by seed + i, so that forks of one branch differ.
     """
@@ -295,7 +295,10 @@ def generate_all(branches: list[Branch], params: SamplingParams | None = None) -
     each = [msgspec.structs.replace(asked, seed=seed) for seed in seeds]
     generations = branches[0]._llm.generate([branch.token_ids for branch in branches], each, progress=False)
     for branch, generation in zip(branches, generations, strict=True):
-        branch.token_ids = np.concatenate([branch.token_ids, np.array(generation.token_ids, dtype=np.int32)])
+        first = generation.choices[0]
+        stopped = first.finish_reason == "stop" and not isinstance(first.stop_reason, str)  # by a token, which ends the text
+        grown = first.token_ids[:-1] if stopped else first.token_ids
+        branch.token_ids = np.concatenate([branch.token_ids, np.array(grown, dtype=np.int32)])
     return generations
 
 

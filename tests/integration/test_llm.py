@@ -155,3 +155,12 @@ def test_parameters_of_another_type_are_refused_by_name(llm: LLM, params: Sampli
 def test_a_chat_with_a_string_says_what_it_takes(llm: LLM) -> None:
     with pytest.raises(InvalidRequestError, match="list of messages"):
         llm.chat("hi")  # type: ignore[call-overload]
+
+
+def test_a_branch_goes_on_from_before_the_token_that_stopped_it(llm: LLM) -> None:
+    tokens = llm.branch("Once").generate(GREEDY).token_ids
+    branch = llm.branch("Once")
+    before = len(branch.token_ids)
+    branch.generate(SamplingParams(max_tokens=6, temperature=0, ignore_eos=True, stop_token_ids=(tokens[3],)))
+    grown = branch.token_ids[before:].tolist()
+    assert grown == tokens[: tokens.index(tokens[3])]

@@ -159,9 +159,11 @@ class EngineClient:
         finally:
             loop.remove_reader(self._process.sentinel)
             reader.cancel()
-        for message in await self._channel.drain(DRAIN_MS):
-            self._dispatch(message)
-        self._end()
+        try:
+            for message in await self._channel.drain(DRAIN_MS):
+                self._dispatch(message)
+        finally:
+            self._end()
 
     async def _read(self) -> None:
         while True:
