@@ -87,22 +87,21 @@ class Walk {
         : call_(call), shape_(shape), requests_(requests), item_(item) {
         for (const Member& member : item.members) head_rows_ += int(member.num_queries) * call.group;
         rows_ = item.num_heads * head_rows_;
-        const int64_t tile_size = int64_t(TILE) * shape.padded, q_size = rows_ * int64_t(shape.padded);
-        item_scratch.reset(state_size(rows_, shape) + q_size + Scratch::aligned(2 * head_rows_) + 2 * tile_size + shape.padded);
-        state_ = state_at(item_scratch.take(state_size(rows_, shape)), rows_, shape);
-        q_ = reinterpret_cast<uint16_t*>(item_scratch.take(q_size));
-        masks_ = reinterpret_cast<uint64_t*>(item_scratch.take(2 * head_rows_));
-        packed_ = {item_scratch.take(tile_size), item_scratch.take(tile_size)};
-        row_out_ = item_scratch.take(shape.padded);
+    }
+
+    // Asks for the first tile, so that it comes while the thread works at another item.
+    void announce() const {
+        Stop stop;
+        if (first_stop(stop)) prefetch(key_tile(stop, 0), shape_);
     }
 
     void run() {
+        reserve();
         load_queries();
         start(state_, rows_, shape_);
         Stop stops[2];
         int current = 0;
         bool more = first_stop(stops[0]);
-        for (int head = 0; more && head < item_.num_heads; ++head) prefetch(key_tile(stops[0], head), shape_);
         while (more) {
             more = next_stop(stops[current], stops[1 - current]);
             fold(stops[current], more ? &stops[1 - current] : nullptr);
@@ -120,6 +119,16 @@ class Walk {
     }
 
   private:
+    void reserve() {
+        const int64_t tile_size = int64_t(TILE) * shape_.padded, q_size = rows_ * int64_t(shape_.padded);
+        item_scratch.reset(state_size(rows_, shape_) + q_size + Scratch::aligned(2 * head_rows_) + 2 * tile_size + shape_.padded);
+        state_ = state_at(item_scratch.take(state_size(rows_, shape_)), rows_, shape_);
+        q_ = reinterpret_cast<uint16_t*>(item_scratch.take(q_size));
+        masks_ = reinterpret_cast<uint64_t*>(item_scratch.take(2 * head_rows_));
+        packed_ = {item_scratch.take(tile_size), item_scratch.take(tile_size)};
+        row_out_ = item_scratch.take(shape_.padded);
+    }
+
     const Request& request(int member) const { return requests_[item_.members[member].request]; }
 
     State stored(int tile) const {
@@ -223,9 +232,10 @@ class Walk {
         while (!masks_[end - 1]) --end;
         for (int head = 0; head < item_.num_heads; ++head) {
             const int row = head * head_rows_ + first_row + first;
-            const KeyTile keys = key_tile(stop, head), ahead = key_tile(next ? *next : stop, head);
+            const bool same_stop = head + 1 < item_.num_heads;
+            const KeyTile keys = key_tile(stop, head), ahead = same_stop ? key_tile(stop, head + 1) : key_tile(next ? *next : stop, 0);
             const Rows rows{end - first, q_ + row * int64_t(shape_.padded), masks_ + first, state_from(state, row, shape_)};
-            fold_tile(keys, next ? &ahead : nullptr, rows, shape_, packed_);
+            fold_tile(keys, same_stop || next ? &ahead : nullptr, rows, shape_, packed_);
         }
     }
 
@@ -278,6 +288,8 @@ void attend(const AttentionCall& call) {
     for (int i = 0; i < count; ++i) {
         const Item& item = cut.items[i];
         Walk walk(call, shape, cut.requests, item);
+        if (i < cut.num_threads) walk.announce();
+        if (i + cut.num_threads < count) Walk(call, shape, cut.requests, cut.items[i + cut.num_threads]).announce();
         walk.run();
         if (!item.is_part) continue;
         int& unfinished = cut.requests[item.members[0].request].unfinished;

@@ -23,8 +23,8 @@ class AttentionStep {
         : slot_table_(slot_table), rows_(std::move(rows)), seq_lens_(std::move(seq_lens)), extend_lens_(std::move(extend_lens)) {
         slots_ = static_cast<int32_t*>(checked(slot_table, "slot_table", nb::dtype<int32_t>(), {ANY, ANY}));
         if (rows_.size() != seq_lens_.size() || rows_.size() != extend_lens_.size())
-            refuse("rows, seq_lens and extend_lens must have one entry a request: they have " +
-                   std::to_string(rows_.size()) + ", " + std::to_string(seq_lens_.size()) + " and " + std::to_string(extend_lens_.size()));
+            refuse("rows, seq_lens and extend_lens must have one entry a request: they have " + std::to_string(rows_.size()) +
+                   ", " + std::to_string(seq_lens_.size()) + " and " + std::to_string(extend_lens_.size()));
         for (size_t b = 0; b < rows_.size(); b++) check(b);
         find_shared();
     }
@@ -142,7 +142,8 @@ class AttentionPool {
 
 void bind_attention(nb::module_& module) {
     nb::class_<AttentionStep>(module, "AttentionStep")
-        .def(nb::init<const Array&, Lens, Lens, Lens>(), nb::arg("slot_table"), nb::arg("rows"), nb::arg("seq_lens"), nb::arg("extend_lens"));
+        .def(nb::init<const Array&, Lens, Lens, Lens>(), nb::arg("slot_table"), nb::arg("rows"), nb::arg("seq_lens"),
+             nb::arg("extend_lens"));
     nb::class_<AttentionPool>(module, "AttentionPool")
         .def(nb::init<const Array&, const Array&>(), nb::arg("k_buffer"), nb::arg("v_buffer"))
         .def("attend", &AttentionPool::attend, nb::arg("step"), nb::arg("layer"), nb::arg("q"), nb::arg("out"), nb::arg("scale"),
