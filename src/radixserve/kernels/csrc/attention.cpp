@@ -233,7 +233,8 @@ class Walk {
         for (int head = 0; head < item_.num_heads; ++head) {
             const int row = head * head_rows_ + first_row + first;
             const bool same_stop = head + 1 < item_.num_heads;
-            const KeyTile keys = key_tile(stop, head), ahead = same_stop ? key_tile(stop, head + 1) : key_tile(next ? *next : stop, 0);
+            const KeyTile keys = key_tile(stop, head);
+            const KeyTile ahead = same_stop ? key_tile(stop, head + 1) : key_tile(next ? *next : stop, 0);
             const Rows rows{end - first, q_ + row * int64_t(shape_.padded), masks_ + first, state_from(state, row, shape_)};
             fold_tile(keys, same_stop || next ? &ahead : nullptr, rows, shape_, packed_);
         }

@@ -18,6 +18,7 @@ constexpr int MAX_ITEM_ROWS = 192;           // enough to pay for packing, few e
 constexpr int MIN_ITEM_QUERIES = 16;         // of a wide request, however many threads want work
 constexpr int MIN_PART_TILES = 4;            // of a narrow request that is cut over tiles
 constexpr int ITEMS_PER_THREAD = 4;          // so that threads end at about the same time
+constexpr int FAMILY_ITEMS_PER_THREAD = 2;   // fewer, as each reads what its requests share
 constexpr int64_t SERIAL_BYTES = 256 << 10;  // of keys and values: waking a thread costs as much as reading these
 
 struct Request {
@@ -126,7 +127,7 @@ class Items {
         return end;
     }
 
-    // Whether a third of a family's visits to tiles can be saved: below, reading KV heads one by one costs as much.
+    // Whether a third of a family's visits to tiles can be saved: below, nothing is gained.
     bool pays(int i, int end) const {
         int saved = 0, tiles = 0;
         for (int j = i; j < end; ++j) {
@@ -141,18 +142,23 @@ class Items {
         return {b, 0, r.extend_len, r.first_tile, r.end_tile, shared_tiles};
     }
 
+    // Items keep as many heads as the threads allow: a slot's heads lie side by side in memory.
     void add_family(int first, int end) {
-        const int per_item = MAX_ITEM_ROWS / NARROW_ROWS, num_heads = call_.num_kv_heads, count = end - first;
-        const int least = (count + per_item - 1) / per_item, most = (count + 3) / 4;
-        const int num_runs = std::clamp((num_wanted_ + num_heads - 1) / num_heads, least, most);
+        const int count = end - first, per_item = MAX_ITEM_ROWS / NARROW_ROWS, num_heads = call_.num_kv_heads;
+        const int wanted = num_threads == 1 ? 1 : num_threads * FAMILY_ITEMS_PER_THREAD, num_cuts = std::min(num_heads, wanted);
+        const int num_runs = std::clamp((wanted + num_cuts - 1) / num_cuts, (count + per_item - 1) / per_item, (count + 3) / 4);
         for (int run = 0; run < num_runs; ++run) {
             const int run_first = first + count * run / num_runs, run_end = first + count * (run + 1) / num_runs;
-            Item item{{}, 0, 1, false, 0};
+            Item item{{}, 0, 0, false, 0};
             for (int i = run_first; i < run_end; ++i) {
                 item.members.push_back(whole(call_.order[i], i + 1 < run_end ? call_.shared_tiles[i] : 0));
-                item.cost += 2 * item.members.back().end_tile;
+                item.cost += 2 * item.members.back().end_tile * num_heads / num_cuts;
             }
-            for (item.first_head = 0; item.first_head < num_heads; ++item.first_head) items.push_back(item);
+            for (int cut = 0; cut < num_cuts; ++cut) {
+                item.first_head = num_heads * cut / num_cuts;
+                item.num_heads = num_heads * (cut + 1) / num_cuts - item.first_head;
+                items.push_back(item);
+            }
         }
     }
 
