@@ -9,6 +9,7 @@ from typing import Literal
 
 Dtype = Literal["auto", "float64", "float32", "bfloat16", "float16"]
 Kernels = Literal["auto", "native", "torch"]
+Quantization = Literal["none", "int8"]
 Order = Literal["prefix", "tree", "fcfs"]
 
 
@@ -27,6 +28,9 @@ class EngineConfig:
 
     kernels: Kernels = "auto"
     """native (bfloat16 on a CPU; answers do not depend on cache or batch, to the last bit) or torch. auto: native where it can."""
+
+    quantization: Quantization = "none"
+    """int8: products of the layers in int8, faster and less exact, by the native kernels only. none: weights as they are."""
 
     num_threads: int | None = None
     """Threads of the model on a CPU; by default as many as the affinity mask gives."""

@@ -1,5 +1,6 @@
 """A decoder on the native kernels: as near to float32 as torch's bfloat16 or nearer, and the same bits however it is stepped."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from radixserve.errors import ModelError
 from radixserve.models.loader import choose_operations, load_model
 from radixserve.models.native_operations import NativeOperations
 from radixserve.models.source import load_config
+from radixserve.text.tokenizer import Tokenizer
 from tests.sequences import Sequences
 from tests.tiny_models import make_tiny_model
 
@@ -46,9 +48,9 @@ def check_errors(path: Path, ids: torch.Tensor) -> None:
     assert native_error <= 0.03 * root_mean_square(exact)
 
 
-def check_bits(path: Path, first: torch.Tensor, second: torch.Tensor) -> None:
+def check_bits(path: Path, first: torch.Tensor, second: torch.Tensor, int8: bool = False) -> None:
     """Whole; and in chunks and single tokens, in other rows and slots, beside another sequence."""
-    decoder = load_model(path, torch.bfloat16, CPU, NativeOperations())
+    decoder = load_model(path, torch.bfloat16, CPU, NativeOperations(int8))
     whole = Sequences(decoder, 2)
     expected = [whole.extend({0: first}), whole.extend({1: second})]
     chunked = Sequences(decoder, 2)
@@ -87,6 +89,24 @@ def test_the_default_model_has_the_same_bits_in_chunks_and_batches(default_model
     check_bits(default_model_dir, tokens(150, 49000), tokens(41, 49000, seed=1))
 
 
+def test_every_family_has_the_same_bits_in_chunks_and_batches_in_int8(model_dir: Path) -> None:
+    check_bits(model_dir, tokens(100, 250), tokens(41, 250, seed=1), int8=True)
+
+
+def test_the_default_model_in_int8_is_near_to_what_it_is(default_model_dir: Path) -> None:
+    """The likeliest token is the same after nearly every token of a text, and the logits are near."""
+    prompt = "The capital of France is Paris. The capital of Germany is Berlin. The capital of Italy is"
+    ids = torch.from_numpy(Tokenizer.load(default_model_dir).encode(prompt)).long()
+    plain, int8 = (
+        Sequences(load_model(default_model_dir, torch.bfloat16, CPU, NativeOperations(quantized)), 1).extend({0: ids})
+        for quantized in (False, True)
+    )
+    assert torch.equal(plain[-1].argmax(), int8[-1].argmax())
+    assert (plain.argmax(-1) == int8.argmax(-1)).float().mean() > 0.8
+    error = root_mean_square(int8 - plain) / root_mean_square(plain)
+    assert 0 < error < 0.25
+
+
 @pytest.mark.parametrize(
     ("overrides", "dtype", "device", "reason"),
     [
@@ -106,6 +126,8 @@ def test_what_native_kernels_lack_torch_computes_and_says_why(
     assert reason in why
     with pytest.raises(ModelError, match=r"--kernels native can't run this model: .*use --kernels auto or torch"):
         choose_operations("native", config, dtype, torch.device(device))
+    with pytest.raises(ModelError, match=f"--quantization int8 needs the native kernels: .*{reason}"):
+        choose_operations("auto", config, dtype, torch.device(device), "int8")
 
 
 @pytest.mark.parametrize(("asked", "expected"), [("native", "native "), ("torch", "torch, as asked")])
@@ -114,3 +136,12 @@ def test_an_engine_computes_with_what_is_asked_for_and_reports_it(tiny_model_dir
         EngineConfig(model=str(tiny_model_dir), kernels=asked, dtype="bfloat16", device="cpu", num_threads=1, num_slots=64)
     )
     assert engine.info.kernels.startswith(expected)
+
+
+def test_an_engine_reports_int8_and_torch_refuses_it(tiny_model_dir: Path) -> None:
+    config = EngineConfig(
+        model=str(tiny_model_dir), quantization="int8", dtype="bfloat16", device="cpu", num_threads=1, num_slots=64
+    )
+    assert build_engine(config).info.kernels == f"native {kernels.level()}, int8"
+    with pytest.raises(ModelError, match="int8 needs the native kernels: --kernels is torch; use --quantization none"):
+        build_engine(replace(config, kernels="torch"))

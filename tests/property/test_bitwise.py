@@ -96,8 +96,10 @@ def restored_threads() -> Iterator[None]:
 class Cold:
     """Each question alone, by one thread, in one chunk, into an empty cache."""
 
-    def __init__(self, model: Path) -> None:
-        self._engine = native_engine(model, num_slots=2048, max_batch_tokens=1024, max_running=1, num_threads=1)
+    def __init__(self, model: Path, quantization: str = "none") -> None:
+        self._engine = native_engine(
+            model, quantization=quantization, num_slots=2048, max_batch_tokens=1024, max_running=1, num_threads=1
+        )
         self.answer = cache(self._answer)
 
     def _answer(self, question: Question) -> Answer:
@@ -153,11 +155,19 @@ def check_kv(engine: Engine, cold: Cold) -> None:
         assert torch.equal(kv_in_cache(engine, tokens), cold.kv(tokens))
 
 
+FAMILIES = ("llama", "mistral", "qwen3")
+Tiny = dict[tuple[str, str], tuple[Path, Cold]]
+
+
 @pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Cold]]:
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
     """A tiny model of each kind that computes differently: plain, with a window of 24 tokens, with norms of q and k."""
-    models = {name: make_tiny_model(tmp_path_factory.mktemp("bitwise") / name, name) for name in ("llama", "mistral", "qwen3")}
-    return {name: (model, Cold(model)) for name, model in models.items()}
+    models = {name: make_tiny_model(tmp_path_factory.mktemp("bitwise") / name, name) for name in FAMILIES}
+    return {  # each as it is and in int8
+        (name, quantization): (model, Cold(model, quantization))
+        for name, model in models.items()
+        for quantization in ("none", "int8")
+    }
 
 
 questions = st.builds(
@@ -181,7 +191,8 @@ actions = st.one_of(
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(
-    family=st.sampled_from(["llama", "mistral", "qwen3"]),
+    family=st.sampled_from(FAMILIES),
+    quantization=st.sampled_from(["none", "none", "int8"]),
     script=st.lists(actions, min_size=3, max_size=30),
     page_size=st.sampled_from([1, 1, 4, 16]),
     pool_pages=st.integers(0, 600),
@@ -190,14 +201,14 @@ actions = st.one_of(
     prefix_cache=st.sampled_from([True, True, True, False]),
 )
 def test_bitwise_equal_to_a_cold_run_in_any_schedule(
-    tiny: dict[str, tuple[Path, Cold]], family: str, script: list[tuple], page_size: int, pool_pages: int, budget: int,
+    tiny: Tiny, family: str, quantization: str, script: list[tuple], page_size: int, pool_pages: int, budget: int,
     max_running: int, prefix_cache: bool,
 ) -> None:  # fmt: skip
-    model, cold = tiny[family]
+    model, cold = tiny[family, quantization]
     largest = -(-(MAX_PROMPT + MAX_TOKENS) // page_size)
     engine = native_engine(
-        model, num_slots=page_size * max(pool_pages, largest), page_size=page_size, max_batch_tokens=budget,
-        max_running=max_running, decode_reserve=0, prefix_cache=prefix_cache,
+        model, quantization=quantization, num_slots=page_size * max(pool_pages, largest), page_size=page_size,
+        max_batch_tokens=budget, max_running=max_running, decode_reserve=0, prefix_cache=prefix_cache,
     )  # fmt: skip
     exchange = Exchange(engine)
     for action, *arguments in script:
@@ -218,8 +229,8 @@ def test_bitwise_equal_to_a_cold_run_in_any_schedule(
 
 
 @pytest.mark.parametrize("page_size", [1, 4])
-def test_bitwise_equal_after_preemption(tiny: dict[str, tuple[Path, Cold]], page_size: int) -> None:
-    model, cold = tiny["llama"]
+def test_bitwise_equal_after_preemption(tiny: Tiny, page_size: int) -> None:
+    model, cold = tiny["llama", "none"]
     engine = native_engine(model, num_slots=240, page_size=page_size, max_batch_tokens=64, max_running=24, decode_reserve=0)
     exchange = Exchange(engine)
     for i in range(24):
@@ -230,11 +241,17 @@ def test_bitwise_equal_after_preemption(tiny: dict[str, tuple[Path, Cold]], page
     check_kv(engine, cold)
 
 
-@pytest.mark.parametrize(("page_size", "budget", "threads"), [(1, 512, 2), (16, 100, 1)])
-def test_bitwise_equal_on_the_default_model(default_model_dir: Path, page_size: int, budget: int, threads: int) -> None:
+@pytest.mark.parametrize(
+    ("page_size", "budget", "threads", "quantization"), [(1, 512, 2, "none"), (16, 100, 1, "none"), (1, 100, 2, "int8")]
+)
+def test_bitwise_equal_on_the_default_model(
+    default_model_dir: Path, page_size: int, budget: int, threads: int, quantization: str
+) -> None:
     """Prompts that share up to 200 tokens, at once and again when all is cached, while decodes and chunks mix."""
-    engine = native_engine(default_model_dir, num_slots=4096, page_size=page_size, max_batch_tokens=budget, max_running=8)
-    cold = Cold(default_model_dir)
+    engine = native_engine(
+        default_model_dir, quantization=quantization, num_slots=4096, page_size=page_size, max_batch_tokens=budget, max_running=8
+    )
+    cold = Cold(default_model_dir, quantization)
     rng = np.random.default_rng(page_size)
     shared = rng.integers(1000, 40000, 200).tolist()
     asked = [

@@ -41,7 +41,7 @@ def build_engine(config: EngineConfig) -> Engine:
     device = choose_device(config.device)
     dtype = choose_dtype(config.dtype, device)
     tokenizer = Tokenizer.load(path)
-    operations, why = choose_operations(config.kernels, load_config(path), dtype, device)
+    operations, why = choose_operations(config.kernels, load_config(path), dtype, device, config.quantization)
     decoder = load_model(path, dtype, device, operations)
     model = decoder.config
     max_context_len = config.max_context_len or model.max_context_len

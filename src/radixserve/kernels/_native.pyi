@@ -11,11 +11,14 @@ def set_num_threads(n: int) -> None:
     """Threads of every kernel; by default as many as OpenMP gives. Raises ValueError below 1. No result depends on it."""
 
 class Linear:
-    """A weight, bfloat16 [outputs, inputs], packed; and its bias, float32 [outputs]. `inputs` is even."""
+    """A weight, bfloat16 [outputs, inputs], packed; and its bias, float32 [outputs]. `inputs` is even.
+
+    `int8`: the weight is rounded to int8 times a scale an output, and so are its inputs in every product, with a scale a row.
+    """
 
     outputs: int
     inputs: int
-    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None: ...
+    def __init__(self, weight: Tensor, bias: Tensor | None = None, int8: bool = False) -> None: ...
 
 class RmsNorm:
     """x / rms(x) * weight; float32 [size], computed in float32."""

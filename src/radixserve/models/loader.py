@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 
 from radixserve import kernels
-from radixserve.config import Dtype, Kernels
+from radixserve.config import Dtype, Kernels, Quantization
 from radixserve.errors import ModelError
 from radixserve.models.config import ModelConfig
 from radixserve.models.decoder import Decoder
@@ -34,12 +34,19 @@ def load_model(path: Path, dtype: torch.dtype, device: torch.device, operations:
     return Decoder(config, checkpoint, dtype, device, operations or TorchOperations())
 
 
-def choose_operations(name: Kernels, model: ModelConfig, dtype: torch.dtype, device: torch.device) -> tuple[Operations, str]:
+def choose_operations(
+    name: Kernels, model: ModelConfig, dtype: torch.dtype, device: torch.device, quantization: Quantization = "none"
+) -> tuple[Operations, str]:
     """What computes a model, and a line that says so and why.
 
     `auto` is the native kernels where they can run it, on a CPU that computes in bfloat16, else torch. Raises ModelError for
-    `native` where they can't.
+    `native` and for a quantization where they can't.
     """
+    if quantization == "int8":
+        reason = "--kernels is torch" if name == "torch" else unsupported(model, dtype, device)
+        if reason is not None:
+            raise ModelError(f"--quantization int8 needs the native kernels: {reason}; use --quantization none")
+        return (operations := NativeOperations(int8=True)), operations.name
     if name == "torch":
         return TorchOperations(), "torch, as asked"
     reason = unsupported(model, dtype, device)

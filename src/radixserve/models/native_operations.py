@@ -39,10 +39,14 @@ def unsupported(config: ModelConfig, dtype: torch.dtype, device: torch.device) -
 
 
 class NativeOperations:
-    """See `Operations`. The stream is float32 and is written in place."""
+    """See `Operations`. The stream is float32 and is written in place.
 
-    def __init__(self) -> None:
-        self.name = f"native {kernels.level()}"
+    With `int8`, the products of the layers are computed in int8; embedding, attention and head stay bfloat16.
+    """
+
+    def __init__(self, int8: bool = False) -> None:
+        self.name = f"native {kernels.level()}{', int8' if int8 else ''}"
+        self._int8 = int8
 
     def backend(self, pool: KVPool) -> AttentionBackend:
         return CpuBackend(pool)
@@ -72,7 +76,7 @@ class NativeOperations:
         self, config: ModelConfig, layer: int, norm: Norm, qkv: Affine, q_norm: Norm | None, k_norm: Norm | None
     ) -> Attend:
         num_q, head_dim, window = config.num_heads, config.head_dim, config.windows[layer]
-        weights = _norm(norm), _linear(qkv), _norm(q_norm) if q_norm else None, _norm(k_norm) if k_norm else None
+        weights = _norm(norm), _linear(qkv, self._int8), _norm(q_norm) if q_norm else None, _norm(k_norm) if k_norm else None
 
         def attend(x: torch.Tensor, places: "_native.Places", attention: AttentionBackend, batch: ForwardBatch) -> torch.Tensor:
             q = torch.empty(len(x), num_q, head_dim, dtype=torch.bfloat16)
@@ -82,10 +86,11 @@ class NativeOperations:
         return attend
 
     def feed_forward(self, output: Affine, norm: Norm, gate: Affine, up: Affine, down: Affine) -> FeedForward:
-        weights = _linear(output), _norm(norm), _linear(interleaved(gate, up)), _linear(down)
+        first, gate_up, last = (_linear(affine, self._int8) for affine in (output, interleaved(gate, up), down))
+        normed = _norm(norm)
 
         def feed_forward(x: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
-            _native.add_and_mlp(x, attended, *weights)
+            _native.add_and_mlp(x, attended, first, normed, gate_up, last)
             return x
 
         return feed_forward
@@ -102,8 +107,8 @@ def interleaved(gate: Affine, up: Affine) -> Affine:
     return Affine(mixed(gate.weight, up.weight), bias)
 
 
-def _linear(affine: Affine) -> "_native.Linear":
-    return _native.Linear(affine.weight.contiguous(), None if affine.bias is None else affine.bias.float())
+def _linear(affine: Affine, int8: bool = False) -> "_native.Linear":
+    return _native.Linear(affine.weight.contiguous(), None if affine.bias is None else affine.bias.float(), int8)
 
 
 def _norm(norm: Norm) -> "_native.RmsNorm":

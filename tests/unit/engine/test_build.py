@@ -39,6 +39,7 @@ def test_parse_bytes_refuses(text: str) -> None:
         ({"num_slots": "many"}, "--num-slots is 'many': expected int | null, got str"),
         ({"page_size": 1.5}, "--page-size is 1.5"),
         ({"dtype": "int8"}, "--dtype is 'int8'"),
+        ({"quantization": "int4"}, "--quantization is 'int4'"),
         ({"model": None}, "--model is None"),
         ({"max_batch_tokens": 0}, "--max-batch-tokens is 0"),
     ],

@@ -1,66 +1,17 @@
 // What a decoder computes with, apart from attention.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
-#include <nanobind/stl/optional.h>
-#include <sys/mman.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <memory>
-#include <optional>
 #include <vector>
 
 #include "borders.h"
-#include "gemm.h"
 #include "heads.h"
+#include "linear.h"
 #include "norm.h"
 #include "threads.h"
 
 namespace {
-
-// Memory on huge pages where the system gives them on request: weights are read in order, once a step.
-struct HugeMemory {
-    static constexpr size_t PAGE = 2 << 20;
-    std::unique_ptr<bf16, decltype(&std::free)> data{nullptr, &std::free};
-    explicit HugeMemory(size_t bytes) {
-        bytes = (bytes + PAGE - 1) / PAGE * PAGE;
-        data.reset(static_cast<bf16*>(std::aligned_alloc(PAGE, bytes)));
-        if (!data) throw std::bad_alloc();
-#ifdef MADV_HUGEPAGE
-        madvise(data.get(), bytes, MADV_HUGEPAGE);
-#endif
-    }
-};
-
-// A weight, packed, and its bias.
-class Linear {
-  public:
-    const int64_t outputs, inputs;
-
-    Linear(const Array& weight, const std::optional<Array>& bias)
-        : outputs(weight.ndim() ? weight.shape(0) : 0),
-          inputs(weight.ndim() > 1 ? weight.shape(1) : 0),
-          panels_((outputs + PANEL - 1) / PANEL),
-          memory_(panels_ * PANEL * inputs * sizeof(bf16)) {
-        const bf16* source = bf16s(weight, "weight", {ANY, ANY});
-        if (inputs % 2) throw std::invalid_argument("weight has " + std::to_string(inputs) + " inputs: must be even");
-        if (bias) {
-            const float* values = floats(*bias, "bias", {outputs});
-            bias_.assign(panels_ * PANEL, 0.0f);
-            std::copy(values, values + outputs, bias_.begin());
-        }
-        AT_LEVEL(pack, source, memory_.data.get(), outputs, inputs);
-    }
-
-    Gemm product(const bf16* x, void* y, int64_t rows, Epilogue epilogue) const {
-        return {x, memory_.data.get(), bias_.empty() ? nullptr : bias_.data(), y, rows, outputs, inputs, epilogue};
-    }
-
-  private:
-    int64_t panels_;
-    HugeMemory memory_;
-    std::vector<float> bias_;
-};
 
 class RmsNorm {
   public:
@@ -76,12 +27,6 @@ class RmsNorm {
     float eps_;
 };
 
-// Memory of one thread that stays between calls: fresh memory costs page faults.
-template <class T>
-T* scratch(std::vector<T>& memory, int64_t size) {
-    if (static_cast<int64_t>(memory.size()) < size) memory.resize(size);
-    return memory.data();
-}
 thread_local std::vector<bf16> normed_memory, activated_memory, own_memory;
 thread_local std::vector<float> qkv_memory;
 
@@ -105,10 +50,11 @@ void norm_linear(const Array& x, const RmsNorm& norm, const Linear& linear, cons
     float* target = floats(y, "y", {rows, linear.outputs});
     if (norm.size() != linear.inputs) throw std::invalid_argument("norm and linear differ in size");
     bf16* shared = scratch(normed_memory, rows * linear.inputs);
+    const QuantizedRows quantized = memory_for(rows, {&linear});
     nb::gil_scoped_release release;
     in_parallel(num_threads(), [&](int thread, int threads) {
         const bf16* input = normed(norm, source, shared, rows, thread, threads);
-        AT_LEVEL(gemm, linear.product(input, target, rows, Epilogue::store), thread, threads);
+        linear.multiply(input, target, rows, Epilogue::store, quantized, thread, threads);
     });
 }
 
@@ -120,14 +66,15 @@ void add_and_mlp(const Array& x, const Array& y, const Linear& linear, const Rms
         throw std::invalid_argument("linear, norm, gate_up and down do not fit each other");
     bf16* shared = scratch(normed_memory, rows * size);
     bf16* activated = scratch(activated_memory, rows * down.inputs);
+    const QuantizedRows quantized = memory_for(rows, {&linear, &gate_up, &down});
     nb::gil_scoped_release release;
     in_parallel(num_threads(), [&](int thread, int threads) {
-        AT_LEVEL(gemm, linear.product(source, stream, rows, Epilogue::add), thread, threads);
+        linear.multiply(source, stream, rows, Epilogue::add, quantized, thread, threads);
         wait_for_all(threads);
         const bf16* input = normed(norm, stream, shared, rows, thread, threads);
-        AT_LEVEL(gemm, gate_up.product(input, activated, rows, Epilogue::silu_mul), thread, threads);
+        gate_up.multiply(input, activated, rows, Epilogue::silu_mul, quantized, thread, threads);
         wait_for_all(threads);
-        AT_LEVEL(gemm, down.product(activated, stream, rows, Epilogue::add), thread, threads);
+        down.multiply(activated, stream, rows, Epilogue::add, quantized, thread, threads);
     });
 }
 
@@ -186,10 +133,11 @@ void heads(const Array& x, const RmsNorm& norm, const Linear& linear, const RmsN
     bf16* shared = scratch(normed_memory, rows * linear.inputs);
     float* qkv = scratch(qkv_memory, rows * linear.outputs);
     h.qkv = qkv;
+    const QuantizedRows quantized = memory_for(rows, {&linear});
     nb::gil_scoped_release release;
     in_parallel(num_threads(), [&](int thread, int threads) {
         const bf16* input = normed(norm, stream, shared, rows, thread, threads);
-        AT_LEVEL(gemm, linear.product(input, qkv, rows, Epilogue::store), thread, threads);
+        linear.multiply(input, qkv, rows, Epilogue::store, quantized, thread, threads);
         wait_for_all(threads);
         const Range range = share(rows, thread, threads);
         for (int64_t token = range.begin; token < range.end; token++) AT_LEVEL(rotate_and_store, h, token);
@@ -211,10 +159,6 @@ void embed(const Array& table, const Array& ids, const Array& x) {
 }  // namespace
 
 void bind_ops(nb::module_& module) {
-    nb::class_<Linear>(module, "Linear")
-        .def(nb::init<const Array&, const std::optional<Array>&>(), nb::arg("weight"), nb::arg("bias") = nb::none())
-        .def_ro("outputs", &Linear::outputs)
-        .def_ro("inputs", &Linear::inputs);
     nb::class_<RmsNorm>(module, "RmsNorm").def(nb::init<const Array&, float>(), nb::arg("weight"), nb::arg("eps"));
     module.def("norm_linear", &norm_linear, nb::arg("x"), nb::arg("norm"), nb::arg("linear"), nb::arg("y"));
     nb::class_<Places>(module, "Places")

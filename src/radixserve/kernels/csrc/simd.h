@@ -15,6 +15,9 @@ namespace KERNEL_LEVEL {
 #define INLINE static inline __attribute__((always_inline))
 constexpr int WIDTH = 16;
 
+// Not __m512i: GCC 12 keeps arrays of that in memory.
+typedef int32_t Ints __attribute__((vector_size(64)));
+
 #ifdef __AVX512BF16__
 
 using Floats = __m512;
@@ -56,7 +59,6 @@ INLINE void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), 
 #else
 
 typedef float Floats __attribute__((vector_size(64)));
-typedef int32_t Ints __attribute__((vector_size(64)));
 typedef uint32_t Pairs __attribute__((vector_size(64)));
 
 INLINE Floats splat(float x) { return x - Floats{}; }
