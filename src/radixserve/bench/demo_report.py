@@ -18,9 +18,7 @@ def tables(info: EngineInfo, concurrency: int, comparisons: Sequence[Comparison]
 
 def reuse(comparisons: Sequence[Comparison]) -> Table:
     """What the cache reused, of all prompt tokens and of the median prompt, and how many answers are the same without it."""
-    grid = _grid(
-        "What was reused", "workload", "requests", "prompt tokens", "cached", "hit rate", "median prompt", "equal answers"
-    )
+    grid = _grid("What was reused", "workload", "requests", "prompt tokens", "cached", "hit rate", "median prompt", "equal answers")
     for comparison in comparisons:
         summary, total = comparison.summary_with, len(comparison.with_cache.records)
         grid.add_row(
