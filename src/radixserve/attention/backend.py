@@ -1,7 +1,7 @@
 """What a model asks of attention over the pool. Backends: torch (every device, the oracle).
 
-A backend reads K and V in place, through the slot table, and writes the new ones where the batch says. A decode is an extend of
-length 1: there is one entry point.
+A backend reads K and V in place, through the slot table; the model's operations have stored the new ones there before. A decode is
+an extend of length 1: there is one entry point.
 """
 
 from typing import Protocol
@@ -20,23 +20,10 @@ class AttentionBackend(Protocol):
     def plan(self, batch: ForwardBatch) -> None:
         """Prepares what all layers share (masks, gathered slot indices) and keeps it in `batch.attention`. Once a step."""
 
-    def forward(
-        self,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        layer: int,
-        batch: ForwardBatch,
-        *,
-        scale: float,
-        window: int | None = None,
-    ) -> torch.Tensor:
-        """Stores `k`, `v` [T, num_kv_heads, head_dim] into the pool at `batch.out_slots`, then attends causally.
+    def attend(self, q: torch.Tensor, layer: int, batch: ForwardBatch, *, scale: float, window: int | None = None) -> torch.Tensor:
+        """Attends causally over the pool, K and V of this step included: whoever computes them has stored them before.
 
         `q`: [T, num_heads, head_dim]; query head h reads KV head h // (num_heads // num_kv_heads). `scale` multiplies the scores.
         With a `window` a token sees itself and the window - 1 tokens before it. Returns [T, num_heads, head_dim] in q's dtype.
         K and V of this very step are read back from the pool, in its dtype, so that a reused token and a computed one are alike.
         """
-
-    def attend(self, q: torch.Tensor, layer: int, batch: ForwardBatch, *, scale: float, window: int | None = None) -> torch.Tensor:
-        """`forward`, for K and V of this step that are in the pool already."""

@@ -23,23 +23,8 @@ class CpuBackend:
         """See `AttentionBackend`. Raises ValueError for lengths or rows that don't fit the slot table."""
         batch.attention = _native.AttentionStep(batch.slot_table, batch.rows, batch.seq_lens, batch.extend_lens)
 
-    def forward(
-        self,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        layer: int,
-        batch: ForwardBatch,
-        *,
-        scale: float,
-        window: int | None = None,
-    ) -> torch.Tensor:
-        """See `AttentionBackend`."""
-        self.pool.store(layer, batch.out_slots, k, v)
-        return self.attend(q, layer, batch, scale=scale, window=window)
-
     def attend(self, q: torch.Tensor, layer: int, batch: ForwardBatch, *, scale: float, window: int | None = None) -> torch.Tensor:
-        """`forward` where K and V of this step are in the pool already. Returns [T, num_heads, head_dim] in q's dtype."""
+        """See `AttentionBackend`."""
         q = q.contiguous()
         out = torch.empty_like(q)
         self._attention.attend(batch.attention, layer, q, out, scale, window or 0)

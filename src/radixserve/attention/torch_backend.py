@@ -23,23 +23,8 @@ class TorchBackend:
         """See `AttentionBackend`. The step's groups are made when its first layer asks: they depend on the layer's window."""
         batch.attention = StepPlan(batch)
 
-    def forward(
-        self,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        layer: int,
-        batch: ForwardBatch,
-        *,
-        scale: float,
-        window: int | None = None,
-    ) -> torch.Tensor:
-        """See `AttentionBackend`. On a CPU a request's result depends on its batch mates by rounding alone."""
-        self.pool.store(layer, batch.out_slots, k, v)
-        return self.attend(q, layer, batch, scale=scale, window=window)
-
     def attend(self, q: torch.Tensor, layer: int, batch: ForwardBatch, *, scale: float, window: int | None = None) -> torch.Tensor:
-        """See `AttentionBackend`."""
+        """See `AttentionBackend`. On a CPU a request's result depends on its batch mates by rounding alone."""
         plan: StepPlan = batch.attention
         out = torch.empty_like(q, memory_format=torch.contiguous_format)
         for group in plan.groups(window, q.shape[1] // self.pool.k_buffer.shape[2], q.dtype):

@@ -44,7 +44,8 @@ class TorchOperations:
             if qk_norm is not None:
                 qk = qk_norm(qk)
             q, k = torch.split_with_sizes(rotate(qk, by), (num_q, num_kv), dim=1)
-            attended = attention.forward(q, k, v, layer, batch, scale=head_dim**-0.5, window=config.windows[layer])
+            attention.pool.store(layer, batch.out_slots, k, v)
+            attended = attention.attend(q, layer, batch, scale=head_dim**-0.5, window=config.windows[layer])
             return attended.reshape(-1, num_q * head_dim)
 
         return attend

@@ -48,7 +48,8 @@ class Prompts:
             dim=1,
         )
         backend.plan(batch)
-        out = backend.forward(q, k, v, layer, batch, scale=SCALE, **options)
+        backend.pool.store(layer, batch.out_slots, k, v)
+        out = backend.attend(q, layer, batch, scale=SCALE, **options)
         assert out.dtype == q.dtype
         return list(torch.split(out, batch.extend_lens))
 

@@ -98,7 +98,8 @@ def run(
         torch.cat([getattr(s, name)[start:end] for s, start, end in spans]).to(backend.pool.dtype) for name in ("q", "k", "v")
     )
     backend.plan(batch)
-    out = backend.forward(q, k, v, layer, batch, scale=SCALE, window=window)
+    backend.pool.store(layer, batch.out_slots, k, v)
+    out = backend.attend(q, layer, batch, scale=SCALE, window=window)
     assert out.shape == q.shape
     assert out.dtype == q.dtype
     return list(torch.split(out.double(), batch.extend_lens))
@@ -141,7 +142,8 @@ def test_layers_with_and_without_a_window_share_a_step() -> None:
     q, k, v = (torch.cat([getattr(s, name) for s in sequences]) for name in ("q", "k", "v"))
     backend.plan(batch)
     for layer, window in ((0, None), (1, 8), (0, 8), (1, None)):
-        out = backend.forward(q, k, v, layer, batch, scale=SCALE, window=window)
+        backend.pool.store(layer, batch.out_slots, k, v)
+        out = backend.attend(q, layer, batch, scale=SCALE, window=window)
         close(out, torch.cat([s.dense(window) for s in sequences]))
 
 
@@ -196,7 +198,8 @@ def test_the_pools_precision_applies_to_new_tokens_too() -> None:
     backend = make_backend(50, torch.bfloat16)
     batch = make_batch([sequence], [0], [33])
     backend.plan(batch)
-    out = backend.forward(sequence.q, sequence.k, sequence.v, 0, batch, scale=SCALE)
+    backend.pool.store(0, batch.out_slots, sequence.k, sequence.v)
+    out = backend.attend(sequence.q, 0, batch, scale=SCALE)
     sequence.k = sequence.k.bfloat16().double()
     assert out.dtype == torch.float64
     close(out, sequence.dense())
@@ -209,7 +212,8 @@ def test_queries_may_be_views_into_a_fused_projection() -> None:
     backend = make_backend(40)
     batch = make_batch([sequence], [0], [20])
     backend.plan(batch)
-    close(backend.forward(q, k, v, 0, batch, scale=SCALE), sequence.dense())
+    backend.pool.store(0, batch.out_slots, k, v)
+    close(backend.attend(q, 0, batch, scale=SCALE), sequence.dense())
 
 
 @pytest.mark.parametrize("num_requests", [1, 7])
