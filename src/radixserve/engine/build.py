@@ -97,29 +97,31 @@ def choose_device(name: str) -> torch.device:
 def choose_num_slots(
     config: EngineConfig, model: ModelConfig, dtype: torch.dtype, device: torch.device, max_context_len: int
 ) -> int:
-    """Tokens that the pool holds: as asked, or as many as the memory gives, at most what `max_running` full contexts need."""
+    """Tokens that the pool holds: as asked, or as many as the memory gives, at most what `max_running` full contexts need.
+
+    Whether that much memory is free the pool itself finds out (`KVPool`).
+    """
     page_size = config.page_size
     per_slot = slot_bytes(model.num_layers, model.num_kv_heads, model.head_dim, dtype)
-    free_bytes = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available
     if config.num_slots is not None:
         num_slots = config.num_slots
     elif config.kv_cache_memory is not None:
         num_slots = parse_bytes("--kv-cache-memory", config.kv_cache_memory) // per_slot
     else:
-        budget = int(free_bytes * CUDA_SHARE) if device.type == "cuda" else min(free_bytes // 2, CPU_POOL_BYTES)
-        num_slots = min(budget // per_slot, config.max_running * max_context_len)
+        num_slots = min(_default_pool_bytes(device) // per_slot, config.max_running * max_context_len)
     num_slots = num_slots // page_size * page_size
     if num_slots < page_size:
         raise ConfigError(
             f"the KV pool would hold {num_slots} tokens: one needs {per_slot} bytes, a page {per_slot * page_size}; "
             "raise --kv-cache-memory or --num-slots"
         )
-    if num_slots * per_slot > free_bytes:
-        raise ConfigError(
-            f"a KV pool of {num_slots} slots needs {num_slots * per_slot >> 20} MiB and {free_bytes >> 20} MiB are free: "
-            "lower --num-slots or --kv-cache-memory"
-        )
     return num_slots
+
+
+def _default_pool_bytes(device: torch.device) -> int:
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0] * CUDA_SHARE)
+    return min(psutil.virtual_memory().available // 2, CPU_POOL_BYTES)
 
 
 def parse_bytes(name: str, text: str) -> int:
