@@ -58,7 +58,6 @@ class Req:
     lease: "Lease | None" = None
     """Its claim on the cache while running."""
     passed_over: int = 0
-    num_preemptions: int = 0
     finish_reason: FinishReason | None = None
 
     @property

@@ -173,7 +173,6 @@ class Scheduler:
         """Sends a running request back to the queue. Its arrival number keeps its place there."""
         self._leave(req)
         req.computed_len = 0
-        req.num_preemptions += 1
         self.num_preemptions += 1
         self.add(req)
 
