@@ -8,6 +8,7 @@ from starlette.requests import Request
 
 from radixserve.errors import InvalidRequestError
 from radixserve.server.errors import HttpError
+from radixserve.typed import read_fault
 
 Body = TypeVar("Body", bound=msgspec.Struct)
 
@@ -52,12 +53,9 @@ def _too_large(size: str, max_bytes: int) -> HttpError:
 
 
 def _wrong_type(message: str, raw: bytes) -> InvalidRequestError:
-    """msgspec says "Expected `int`, got `str` - at `$.n`"; says it as "n is 'three': expected int, got str"."""
-    reason, _, place = message.partition(" - at ")  # `$.field`, or `key` in `$.field`
-    path = place.rpartition("$")[2]
-    reason = reason.replace("`", "")
-    reason = reason[0].lower() + reason[1:]
-    keys = re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", path.removesuffix("`"))
+    """Says msgspec's "Expected `int`, got `str` - at `$.n`" as "n is 'three': expected int, got str"."""
+    reason, path = read_fault(message)
+    keys = re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", path)
     if not keys:
         if missing := re.search(r"missing required field (\w+)", reason):
             return InvalidRequestError(f"{missing[1]} is missing: it must be sent", param=missing[1])
