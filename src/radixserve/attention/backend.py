@@ -1,4 +1,4 @@
-"""What a model asks of attention over the pool. Backends: torch (every device, the oracle).
+"""What a model asks of attention over the pool. Backends: torch (every device, the oracle) and cpu (the native kernel).
 
 A backend reads K and V in place, through the slot table; the model's operations have stored the new ones there before. A decode is
 an extend of length 1: there is one entry point.
