@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from typing import Literal
 
 import msgspec
 
@@ -14,6 +15,15 @@ MAX_STOP_LEN = 1024
 """In characters. Each of `n` choices carries its own."""
 MAX_LOGIT_BIAS = 1024
 SEED_LIMIT = 2**63
+
+
+class Grammar(msgspec.Struct, frozen=True):
+    """A language that an answer must belong to. `source`: a JSON Schema, a regular expression, a grammar (GBNF, or Lark as
+    llguidance reads it), a JSON list of texts to choose from, or a structural tag as JSON. Empty for `json_object`.
+    """
+
+    kind: Literal["json_object", "json_schema", "regex", "ebnf", "choice", "structural_tag"]
+    source: str = ""
 
 
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -41,6 +51,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
     logprobs: int | None = None
+    grammar: Grammar | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.stop, str):

@@ -50,7 +50,8 @@ class CacheMachine(RuleBasedStateMachine):
     @initialize(page_size=st.sampled_from([1, 3, 4, 16]), policy=st.sampled_from(sorted(POLICIES)), num_slots=st.integers(48, 100))
     def start(self, page_size: int, policy: str, num_slots: int) -> None:
         self.events: list[CacheEvent] = []
-        self.cache = PrefixCache(num_slots, page_size, policy, listener=self.events.append)
+        self.cache = PrefixCache(num_slots, page_size, policy)
+        self.cache.listeners.append(self.events.append)
         self.contents: dict[int, tuple[ExtraKey, Tokens]] = {}
         self.requests: list[Request] = []
         self.matches: list[tuple[Match, Tokens, ExtraKey]] = []

@@ -1,4 +1,4 @@
-"""What the tree tells a listener: a node came, was split, or went. Serial numbers name nodes.
+"""What the tree tells its listeners: a node came, was split, or went. Serial numbers name nodes.
 
 Nobody listens by default, and then no event is made. A listener is called in the middle of an operation: it must not call the
 cache back.

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from radixserve.cache.audit import audit
-from radixserve.cache.events import CacheListener, Evicted, Flushed, Inserted, Split
+from radixserve.cache.events import CacheEvent, CacheListener, Evicted, Flushed, Inserted, Split
 from radixserve.cache.eviction import EvictionQueue, make_policy
 from radixserve.cache.lease import Lease, Match
 from radixserve.cache.radix_tree import Node, RadixTree, Walk
@@ -41,7 +41,6 @@ class PrefixCache:
         policy: str = "lru",
         *,
         enabled: bool = True,
-        listener: CacheListener | None = None,
     ) -> None:
         self.pool = SlotPool(num_slots, page_size)
         self.tree = RadixTree(page_size)
@@ -49,7 +48,8 @@ class PrefixCache:
         self.leases: set[Lease] = set()
         self.page_size = page_size
         self.enabled = enabled
-        self.listener = listener
+        self.listeners: list[CacheListener] = []
+        """Called with every event, in this order."""
         self.num_evicted = 0
         """Tokens evicted so far."""
         self._clock = -1
@@ -214,8 +214,8 @@ class PrefixCache:
             self.pool.free(node.slots)
             if not parent.children and not parent.lock_ref and parent.parent is not None:
                 self.queue.offer(parent)
-            if self.listener is not None:
-                self.listener(Evicted(node.serial, node.num_tokens, node.last_access_time, self._clock))
+            if self.listeners:
+                self._tell(Evicted(node.serial, node.num_tokens, node.last_access_time, self._clock))
         self.num_evicted += evicted
         return evicted
 
@@ -228,8 +228,8 @@ class PrefixCache:
             self.pool.free(node.slots)
         self.tree.clear()
         self.queue.clear()
-        if self.listener is not None:
-            self.listener(Flushed(flushed))
+        if self.listeners:
+            self._tell(Flushed(flushed))
         return flushed
 
     def walk(self) -> Iterator[tuple[int, Node]]:
@@ -249,8 +249,8 @@ class PrefixCache:
         upper.last_access_time = lower.last_access_time = self._clock
         walk.path.append(upper)
         walk.node, walk.child, walk.inside = upper, None, 0
-        if self.listener is not None:
-            self.listener(Split(lower.serial, upper.serial, upper.num_tokens))
+        if self.listeners:
+            self._tell(Split(lower.serial, upper.serial, upper.num_tokens))
         return upper
 
     def _stamp(self, node: Node, priority: int) -> None:
@@ -272,8 +272,8 @@ class PrefixCache:
         if len(value) < max(1_024, len(lease.buffer) // 2):
             value = value.copy()  # a view would keep the whole buffer alive
         leaf = self.tree.insert(parent, key, value, time=self._clock, priority=lease.priority)
-        if self.listener is not None:
-            self.listener(Inserted(lease.extra_key, leaf.serial, parent.serial, key, self._clock))
+        if self.listeners:
+            self._tell(Inserted(lease.extra_key, leaf.serial, parent.serial, key, self._clock))
         return leaf
 
     def _make_room(self, lease: Lease, needed: int) -> None:
@@ -301,6 +301,10 @@ class PrefixCache:
     def _unlock(self, node: Node) -> None:
         self.tree.unlock(node)
         self._offer(node)
+
+    def _tell(self, event: CacheEvent) -> None:
+        for listener in self.listeners:
+            listener(event)
 
     def _offer(self, node: Node) -> None:
         """Makes a node evictable if it is an unlocked leaf."""

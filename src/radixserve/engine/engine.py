@@ -119,6 +119,8 @@ class Engine:
                 raise InvalidRequestError(f"request id {message.rid!r} is already in use: wait for its end or send another id")
             if message.adapter is not None:
                 raise InvalidRequestError(f"adapter {message.adapter!r} is not loaded: this engine has none", param="adapter")
+            if message.params.grammar is not None:
+                raise InvalidRequestError("grammars are not supported by this engine: leave the constraint out", param="grammar")
             max_tokens = self.info.limits.check(prompt, message.params)
         except InvalidRequestError as error:
             return [RequestFailed(message.rid, "invalid_request", error.message, error.param, error.code)]

@@ -5,7 +5,8 @@ from radixserve.req import SHARED, token_bytes
 
 def test_a_listener_can_follow_the_tree() -> None:
     events: list[CacheEvent] = []
-    cache = PrefixCache(16, listener=events.append)
+    cache = PrefixCache(16)
+    cache.listeners.append(events.append)
     for tokens in (token_bytes([1, 2, 3]), token_bytes([1, 9])):
         lease = cache.acquire(tokens)
         cache.extend(lease, len(tokens) // 4)
