@@ -6,21 +6,9 @@ content after an equal prefix. A page's tokens are made from its id alone, and t
 
 from pathlib import Path
 
-import msgspec
-
 from radixserve.bench.synthetic import TokenSource
 from radixserve.bench.workloads import TokenSession, Turn, Workload
-from radixserve.errors import ConfigError
-
-PAGE_LEN = 512
-
-
-class TraceRequest(msgspec.Struct):
-    """One line of the trace; its timestamp is not used."""
-
-    input_length: int
-    output_length: int
-    hash_ids: list[int]
+from radixserve.simulator.traces import PAGE_LEN, read_trace
 
 
 def mooncake(path: Path, *, num_prompts: int | None, max_len: int, vocab_size: int, seed: int = 0) -> Workload:
@@ -28,7 +16,7 @@ def mooncake(path: Path, *, num_prompts: int | None, max_len: int, vocab_size: i
     sessions: list[TokenSession] = []
     left_out = 0
     pages: dict[int, bytes] = {}
-    for request in _read(path):
+    for request in read_trace(path):
         if len(sessions) == num_prompts:
             break
         if request.input_length + request.output_length > max_len:
@@ -41,14 +29,6 @@ def mooncake(path: Path, *, num_prompts: int | None, max_len: int, vocab_size: i
         sessions.append(TokenSession((Turn(prompt, request.output_length),)))
     note = f"{left_out} requests left out: longer than --max-len {max_len}" if left_out else ""
     return Workload("mooncake", tuple(sessions), note=note)
-
-
-def _read(path: Path) -> list[TraceRequest]:
-    lines = path.read_bytes().splitlines()
-    try:
-        return [msgspec.json.decode(line, type=TraceRequest) for line in lines if line.strip()]
-    except msgspec.MsgspecError as error:
-        raise ConfigError(f"{path} is not a Mooncake trace: {error}") from error
 
 
 def _page(hash_id: int, vocab_size: int, seed: int) -> bytes:

@@ -10,15 +10,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import thread_time
 
-import msgspec
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from radixserve.bench.mooncake import PAGE_LEN, TraceRequest
 from radixserve.cache.prefix_cache import Lease, PrefixCache
 from radixserve.errors import ConfigError
 from radixserve.req import SHARED, token_bytes
+from radixserve.simulator.traces import PAGE_LEN, read_trace
 
 VOCAB_SIZE = 50_000
 NUM_REQUESTS = 2_000
@@ -198,16 +197,9 @@ def _mooncake_prompts(path: Path) -> list[bytes]:
     """Prompts as int32 bytes: an id of the trace is a page of 512 tokens of its own, the last one cut to the prompt's length."""
     page = np.arange(PAGE_LEN, dtype=np.int32)
     prompts: list[bytes] = []
-    with path.open("rb") as lines:
-        for line in lines:
-            try:
-                request = msgspec.json.decode(line, type=TraceRequest)
-            except msgspec.MsgspecError as error:
-                raise ConfigError(f"{path} is not a Mooncake trace: {error}") from error
-            pages = np.array(request.hash_ids, dtype=np.int32)[:, None] * PAGE_LEN + page
-            prompts.append(pages.tobytes()[: request.input_length * 4])
-            if len(prompts) == NUM_REQUESTS:
-                break
+    for request in read_trace(path)[:NUM_REQUESTS]:
+        pages = np.array(request.hash_ids, dtype=np.int32)[:, None] * PAGE_LEN + page
+        prompts.append(pages.tobytes()[: request.input_length * 4])
     return prompts
 
 

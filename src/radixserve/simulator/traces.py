@@ -1,0 +1,84 @@
+"""Traces without texts, in the JSONL form of Mooncake (Qin et al. 2025, "Mooncake: Trading More Storage for Less Computation"),
+which AIPerf reads and writes too.
+
+Each line has `input_length` and `output_length` in tokens, `hash_ids`, one a page of 512 tokens, and `timestamp` in milliseconds;
+other fields are ignored. Equal ids mean equal content after an equal prefix.
+"""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from radixserve.errors import ConfigError
+
+PAGE_LEN = 512
+"""Tokens that one id of a trace stands for."""
+
+
+class TraceRequest(msgspec.Struct, frozen=True):
+    """One line. The last page may be part-filled: `input_length` says how far."""
+
+    input_length: int
+    output_length: int
+    hash_ids: list[int]
+    timestamp: float = 0.0
+
+
+def read_trace(path: Path) -> list[TraceRequest]:
+    """All requests, in the order of the file. Raises ConfigError that names the line where it isn't a trace."""
+    if not path.is_file():
+        raise ConfigError(f"{path} is not a file: give a trace in JSON lines")
+    requests = []
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            if line.strip():
+                requests.append(_parse(line, f"{path} is not a Mooncake trace: line {number}"))
+    return requests
+
+
+def _parse(line: bytes, place: str) -> TraceRequest:
+    try:
+        request = msgspec.json.decode(line, type=TraceRequest)
+    except msgspec.MsgspecError as error:
+        raise ConfigError(f"{place}: {error}") from error
+    num_pages = -(-request.input_length // PAGE_LEN)
+    if request.input_length < 1 or len(request.hash_ids) != num_pages:
+        raise ConfigError(
+            f"{place} has an input_length of {request.input_length} and {len(request.hash_ids)} hash_ids: "
+            f"it must have one for every {PAGE_LEN} tokens, {num_pages}"
+        )
+    return request
+
+
+def write_trace(path: Path, requests: Iterable[TraceRequest]) -> None:
+    """Writes the form that `read_trace` reads."""
+    with path.open("wb") as file:
+        for request in requests:
+            file.write(msgspec.json.encode(request) + b"\n")
+
+
+class PageIds:
+    """Names pages by number, in order of first appearance: equal numbers mean equal tokens after an equal prefix."""
+
+    def __init__(self, page_len: int = PAGE_LEN) -> None:
+        self._page_bytes = page_len * 4
+        self._known: dict[tuple[int, bytes], int] = {}
+
+    def of(self, tokens: bytes) -> list[int]:
+        """The pages of a prompt (int32 bytes), the last of which may be part-filled."""
+        ids: list[int] = []
+        above = -1
+        for start in range(0, len(tokens), self._page_bytes):
+            above = self._known.setdefault((above, tokens[start : start + self._page_bytes]), len(self._known))
+            ids.append(above)
+        return ids
+
+
+def page_prompts(ids_of_prompts: Iterable[Sequence[int]]) -> list[bytes]:
+    """Prompts with each page as one token: page ids, numbered anew so that they fit int32, as bytes."""
+    numbers: dict[int, int] = {}
+    return [
+        np.array([numbers.setdefault(page, len(numbers)) for page in pages], dtype=np.int32).tobytes() for pages in ids_of_prompts
+    ]
