@@ -23,21 +23,25 @@ class Inserted:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Node `serial` kept its end; its first `at` tokens became the new node `upper` above it."""
+    """Node `serial` kept its end; its first `at` tokens, `tokens`, became the new node `upper` above it."""
 
     serial: int
     upper: int
     at: int
+    tokens: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Evicted:
-    """A leaf of `num_tokens` went, last used at `last_access_time`."""
+    """A leaf of `num_tokens` went, last used at `last_access_time`. `tokens`: int32 ids of its edge, as bytes."""
 
     serial: int
     num_tokens: int
     last_access_time: int
     time: int
+    tokens: bytes
+    evicted_for: int | None
+    """Time of the `acquire` whose lease needed the room; None when no lease did."""
 
 
 @dataclass(frozen=True, slots=True)

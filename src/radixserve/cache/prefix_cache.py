@@ -128,7 +128,7 @@ class PrefixCache:
         buffer = np.empty(len(tokens) // 4 + self.page_size, dtype=np.int32)
         if walk.path:
             np.concatenate([passed.slots for passed in walk.path], out=buffer[: walk.end])
-        lease = Lease(extra_key, priority, node, walk.end, walk.end, buffer, walk.end)
+        lease = Lease(extra_key, priority, node, walk.end, walk.end, buffer, walk.end, self._clock)
         page = tree.partial_page(walk, tokens) if self.enabled else None
         if page is not None:
             slots, owner, num_shared = page
@@ -202,11 +202,12 @@ class PrefixCache:
         self._unlock(lease.node)
         self.leases.remove(lease)
 
-    def evict(self, num_tokens: int) -> int:
+    def evict(self, num_tokens: int, lease: Lease | None = None) -> int:
         """Removes unlocked leaves, whole nodes in the policy's order, until at least `num_tokens` slots are freed or none is left.
 
-        Returns the number of tokens evicted.
+        Returns the number of tokens evicted. `lease`: whose slots they will be; listeners are told.
         """
+        evicted_for = lease.time if lease is not None else None
         evicted = 0
         while evicted < num_tokens and (node := self.queue.pop(self._clock)) is not None:
             evicted += node.num_tokens
@@ -215,7 +216,7 @@ class PrefixCache:
             if not parent.children and not parent.lock_ref and parent.parent is not None:
                 self.queue.offer(parent)
             if self.listeners:
-                self._tell(Evicted(node.serial, node.num_tokens, node.last_access_time, self._clock))
+                self._tell(Evicted(node.serial, node.num_tokens, node.last_access_time, self._clock, node.key, evicted_for))
         self.num_evicted += evicted
         return evicted
 
@@ -250,7 +251,7 @@ class PrefixCache:
         walk.path.append(upper)
         walk.node, walk.child, walk.inside = upper, None, 0
         if self.listeners:
-            self._tell(Split(lower.serial, upper.serial, upper.num_tokens))
+            self._tell(Split(lower.serial, upper.serial, upper.num_tokens, upper.key))
         return upper
 
     def _stamp(self, node: Node, priority: int) -> None:
@@ -285,7 +286,7 @@ class PrefixCache:
                 f"needs {needed} slots: {self.free_size} free, {self.evictable_size} evictable; raise --num-slots"
             )
         if short > 0:
-            self.evict(short)
+            self.evict(short, lease)
 
     def _give_up_copy(self, lease: Lease, short: int) -> None:
         """Lets the page to copy from go, if `short` slots can be evicted then: a request must not starve for its own source."""

@@ -19,6 +19,7 @@ from radixserve.errors import OutOfSlotsError
 from radixserve.messages import FinishReason
 from radixserve.req import ExtraKey, Req
 from radixserve.scheduler.admission import Candidate, Order, rank
+from radixserve.scheduler.events import Admitted, Admitting, Leaving, SchedulerEvent, SchedulerListener
 
 MIN_SHARED_TOKENS = 16
 """A request waits for another's prefix when they share at least this many tokens that were not cached when that one began (or all
@@ -43,6 +44,8 @@ class Scheduler:
         self.running: list[Req] = []
         self.waiting: dict[str, Candidate] = {}
         self.num_preemptions = 0
+        self.listeners: list[SchedulerListener] = []
+        """Called with every event, in this order."""
         self._order = order
         self._max_batch_tokens = max_batch_tokens
         self._max_passed_over = max_passed_over
@@ -121,6 +124,7 @@ class Scheduler:
         req, cache = candidate.req, self.cache
         if not self._has_room(candidate, reserved):
             return False
+        self._tell(Admitting, req)
         req.lease = cache.acquire(candidate.key, req.extra_key, priority=req.priority)
         cache.extend(req.lease, req.seq_len)
         req.computed_len = req.lease.cached_len
@@ -130,6 +134,7 @@ class Scheduler:
         self.slot_table.write(req.row, 0, req.lease.slots)
         del self.waiting[req.rid]
         self.running.append(req)
+        self._tell(Admitted, req)
         return True
 
     def _has_room(self, candidate: Candidate, reserved: int) -> bool:
@@ -179,6 +184,7 @@ class Scheduler:
     def _leave(self, req: Req) -> None:
         assert req.lease is not None
         self._publish(req)
+        self._tell(Leaving, req)
         self.cache.release(req.lease)
         req.lease = None
         self.slot_table.give_back(req.row)
@@ -191,6 +197,10 @@ class Scheduler:
         if moved is not None:
             start, end = moved
             self.slot_table.write(req.row, start, req.lease.slots[start:end])
+
+    def _tell(self, event: type[SchedulerEvent], req: Req) -> None:
+        for listener in self.listeners:
+            listener(event(req))
 
     # The batch
 

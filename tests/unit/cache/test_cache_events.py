@@ -17,8 +17,21 @@ def test_a_listener_can_follow_the_tree() -> None:
     root, first, upper, second = 1, 2, 3, 4
     assert events == [
         Inserted(SHARED, first, root, token_bytes([1, 2, 3]), 0),
-        Split(first, upper, 1),
+        Split(first, upper, 1, token_bytes([1])),
         Inserted(SHARED, second, upper, token_bytes([9]), 1),
-        Evicted(first, 2, 1, 1),
+        Evicted(first, 2, 1, 1, token_bytes([2, 3]), None),
         Flushed(2),
     ]
+
+
+def test_an_eviction_names_the_lease_that_needed_the_room() -> None:
+    events: list[CacheEvent] = []
+    cache = PrefixCache(3)
+    lease = cache.acquire(first := token_bytes([1, 2, 3]))
+    cache.extend(lease, 3)
+    cache.publish(lease, first, 3)
+    cache.release(lease)
+    cache.listeners.append(events.append)
+    needy = cache.acquire(token_bytes([7, 8]))
+    cache.extend(needy, 2)
+    assert [event.evicted_for for event in events if isinstance(event, Evicted)] == [needy.time] == [1]
