@@ -1,0 +1,31 @@
+"""The form of Llama 3: {"name": "f", "parameters": {...}} in place of an answer, several with semicolons between.
+
+<|python_tag|> may stand before it. Without the tag only an object that names one of the tools is a call: others are answers that
+happen to be JSON.
+"""
+
+from collections.abc import Container
+
+from radixserve.text.json_call import Calls, read_json_call
+from radixserve.text.reply_reader import Reading, ReplyReader
+from radixserve.text.tool_form import call_id
+
+TAG = "<|python_tag|>"
+
+
+class Llama3Form:
+    """See the module."""
+
+    name = "llama3"
+    starts = "<{"
+    markers: tuple[str, ...] = (TAG,)
+    new_id = staticmethod(call_id)
+
+    def read(self, reader: ReplyReader, calls: Calls, names: Container[str], fresh: bool) -> Reading[bool]:
+        """One call, with the semicolon after it."""
+        tagged = yield from reader.accept(TAG)
+        if not (tagged or fresh) or not (yield from read_json_call(reader, calls, None if tagged else names)):
+            return False
+        yield from reader.skip_space()
+        yield from reader.accept(";")
+        return True

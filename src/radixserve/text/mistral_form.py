@@ -1,0 +1,50 @@
+"""The form of Mistral: [TOOL_CALLS][{"name": "f", "arguments": {...}}, ...], or in newer models [TOOL_CALLS]f[ARGS]{...} each."""
+
+import re
+import secrets
+import string
+from collections.abc import Container
+
+from radixserve.text.json_call import Calls, read_json_call, read_json_value
+from radixserve.text.reply_reader import Reading, ReplyReader
+
+BEGIN, ARGS = "[TOOL_CALLS]", "[ARGS]"
+ID_LEN = 9
+"""Mistral's templates refuse others."""
+_AFTER_NAME = re.compile(r"[^-.\w]")
+
+
+class MistralForm:
+    """See the module."""
+
+    name = "mistral"
+    starts = "["
+    markers: tuple[str, ...] = (BEGIN, ARGS)
+
+    def new_id(self) -> str:
+        """Letters and digits."""
+        return "".join(secrets.choice(string.ascii_letters + string.digits) for _ in range(ID_LEN))
+
+    def read(self, reader: ReplyReader, calls: Calls, names: Container[str], fresh: bool) -> Reading[bool]:
+        """The whole list, or one call of the newer form."""
+        if not (yield from reader.accept(BEGIN)):
+            return False
+        yield from reader.skip_space()
+        if (yield from reader.accept("[")):
+            return (yield from self._read_list(reader, calls))
+        name = yield from reader.take_all(_AFTER_NAME)
+        yield from reader.accept(ARGS)
+        yield from reader.skip_space()
+        if not name or (yield from reader.peek()) != "{":
+            return False
+        yield from read_json_value(reader, calls.begin(name))
+        return True
+
+    def _read_list(self, reader: ReplyReader, calls: Calls) -> Reading[bool]:
+        first = calls.count
+        while (yield from read_json_call(reader, calls)):
+            yield from reader.skip_space()
+            if not (yield from reader.accept(",")):
+                yield from reader.accept("]")
+                break
+        return calls.count > first
