@@ -17,6 +17,8 @@ class CpuBackend:
     def __init__(self, pool: KVPool) -> None:
         """Raises ValueError when the kernel can't read the pool: bfloat16 on the CPU, head_dim a multiple of 8 up to 256."""
         self.pool = pool
+        self.layers = [(_native.Wrapped(k), _native.Wrapped(v)) for k, v in pool.layers]
+        """K and V of each layer, for who stores them."""
         self._attention = _native.AttentionPool(pool.k_buffer, pool.v_buffer)
 
     def plan(self, batch: ForwardBatch) -> None:
@@ -27,5 +29,11 @@ class CpuBackend:
         """See `AttentionBackend`."""
         q = q.contiguous()
         out = torch.empty_like(q)
-        self._attention.attend(batch.attention, layer, q, out, scale, window or 0)
+        self.attend_into(_native.Wrapped(out), _native.Wrapped(q), layer, batch, scale, window)
         return out
+
+    def attend_into(
+        self, out: _native.Wrapped, q: _native.Wrapped, layer: int, batch: ForwardBatch, scale: float, window: int | None
+    ) -> None:
+        """`attend`, written to memory that is there: a step's layers share it."""
+        self._attention.attend(batch.attention, layer, q, out, scale, window or 0)

@@ -25,27 +25,37 @@ class RmsNorm:
 
     def __init__(self, weight: Tensor, eps: float) -> None: ...
 
-def embed(table: Tensor, ids: Tensor, x: Tensor) -> None:
+class Wrapped:
+    """A tensor taken over once, to be passed often: that costs 2 us, most of it in torch. Keeps the tensor's memory."""
+
+    def __init__(self, tensor: Tensor) -> None: ...
+
+AnyTensor = Tensor | Wrapped
+
+def embed(table: AnyTensor, ids: Tensor, x: AnyTensor) -> None:
     """Writes rows `ids` int64 [T] of `table` bfloat16 [vocab, size] to `x` float32 [T, size]."""
 
-def norm_linear(x: Tensor, norm: RmsNorm, linear: Linear, y: Tensor) -> None:
+def norm_linear(x: AnyTensor, norm: RmsNorm, linear: Linear, y: AnyTensor) -> None:
     """Writes linear(norm(x)) to `y` float32 [T, outputs]; `x` float32 [T, inputs]. The normed x is rounded to bfloat16."""
 
 class Places:
-    """Of the tokens of a step: `cos`, `sin` float32 [T, 1, head_dim / 2] and the `slots` int64 [T] of their K and V."""
+    """The `positions` int64 [T] of a step's tokens, and the `slots` int64 [T] of their K and V.
 
-    def __init__(self, cos: Tensor, sin: Tensor, slots: Tensor) -> None: ...
+    `cos`, `sin`: of all positions, float32 [positions, head_dim / 2].
+    """
+
+    def __init__(self, cos: AnyTensor, sin: AnyTensor, positions: Tensor, slots: Tensor) -> None: ...
 
 def heads(
-    x: Tensor,
+    x: AnyTensor,
     norm: RmsNorm,
     linear: Linear,
     q_norm: RmsNorm | None,
     k_norm: RmsNorm | None,
     places: Places,
-    k_pool: Tensor,
-    v_pool: Tensor,
-    q: Tensor,
+    k_pool: AnyTensor,
+    v_pool: AnyTensor,
+    q: AnyTensor,
 ) -> None:
     """Projects norm(x) to the heads of q, k and v, in this order, norms and rotates q and k, and rounds all once to bfloat16.
 
@@ -53,7 +63,7 @@ def heads(
     [slots, num_kv_heads, head_dim], all bfloat16.
     """
 
-def add_and_mlp(x: Tensor, y: Tensor, linear: Linear, norm: RmsNorm, gate_up: Linear, down: Linear) -> None:
+def add_and_mlp(x: AnyTensor, y: AnyTensor, linear: Linear, norm: RmsNorm, gate_up: Linear, down: Linear) -> None:
     """Adds linear(y) to `x` float32 [T, size], then down(silu(gate) * up) of norm(x); `y` bfloat16 [T, inputs].
 
     Outputs of `gate_up` are 16 gates, then the 16 ups that belong to them, and so on. What enters a product is rounded to bfloat16.
@@ -68,7 +78,7 @@ class AttentionPool:
     """K and V of all layers, bfloat16 [num_layers, slots, num_kv_heads, head_dim]; head_dim is a multiple of 8, at most 256."""
 
     def __init__(self, k_buffer: Tensor, v_buffer: Tensor) -> None: ...
-    def attend(self, step: AttentionStep, layer: int, q: Tensor, out: Tensor, scale: float, window: int) -> None:
+    def attend(self, step: AttentionStep, layer: int, q: AnyTensor, out: AnyTensor, scale: float, window: int) -> None:
         """Writes causal attention to `out`; it and `q` are [T, num_heads, head_dim], float32 or bfloat16. Window 0: none.
 
         K and V of the step's own tokens are in the pool already.

@@ -15,8 +15,7 @@ from radixserve.batch import ForwardBatch
 from radixserve.errors import ModelError
 from radixserve.models.checkpoint import Checkpoint
 from radixserve.models.config import ModelConfig
-from radixserve.models.operations import Affine, Apply, Norm, Operations, side_by_side
-from radixserve.models.rope import inverse_frequencies
+from radixserve.models.operations import Affine, Embed, Head, Norm, Operations, side_by_side
 from radixserve.models.source import open_checkpoint
 
 Read = Callable[[str], torch.Tensor]
@@ -43,17 +42,17 @@ class Layer:
             *(_affine(read, f"mlp.{name}_proj", config.mlp_bias) for name in ("gate", "up", "down")),
         )
 
-    def __call__(self, x: torch.Tensor, by: Any, attention: AttentionBackend, batch: ForwardBatch) -> torch.Tensor:
-        return self._feed_forward(x, self._attend(x, by, attention, batch))
+    def __call__(self, x: Any, prepared: Any, attention: AttentionBackend, batch: ForwardBatch) -> Any:
+        return self._feed_forward(x, self._attend(x, prepared, attention, batch))
 
 
 @dataclass(frozen=True)
 class Weights:
     """All that is read from a checkpoint; replaced as one."""
 
-    embed: Apply
+    embed: Embed
     layers: tuple[Layer, ...]
-    head: Apply
+    head: Head
     """The last norm and the head."""
 
 
@@ -67,7 +66,7 @@ class Decoder:
         self.dtype = dtype
         self.device = device
         self.operations = operations
-        self._frequencies = inverse_frequencies(config.rope, config.head_dim).to(device)
+        self._prepare = operations.prepare(config, dtype, device)
         self._weights = self._read(checkpoint)
 
     def forward(self, batch: ForwardBatch, attention: AttentionBackend) -> torch.Tensor:
@@ -76,11 +75,11 @@ class Decoder:
         Returns logits [R, vocab_size] of the tokens `batch.logits_rows`, float32 (float64 in a float64 model).
         """
         weights = self._weights
-        by = self.operations.rotation(batch, self._frequencies, self.config.rope.attention_factor, self.dtype)
+        prepared = self._prepare(batch)
         x = weights.embed(batch.input_ids)
         for layer in weights.layers:
-            x = layer(x, by, attention, batch)
-        logits = weights.head(x[batch.logits_rows])
+            x = layer(x, prepared, attention, batch)
+        logits = weights.head(x, batch.logits_rows)
         return logits if logits.dtype == torch.float64 else logits.float()
 
     def load_weights(self, path: Path) -> None:

@@ -4,6 +4,8 @@ A product's inputs are rounded to bfloat16 once and its sums kept in float32, so
 Every result is bitwise a function of the token's prefix, the weights and the kernels' level; `docs/design/cpu-kernels.md` says why.
 """
 
+from typing import NamedTuple
+
 import torch
 
 from radixserve import kernels
@@ -11,8 +13,8 @@ from radixserve.attention.backend import AttentionBackend
 from radixserve.batch import ForwardBatch
 from radixserve.cache.kv_pool import KVPool
 from radixserve.models.config import ModelConfig
-from radixserve.models.operations import Affine, Apply, Attend, FeedForward, Norm
-from radixserve.models.rope import rotation
+from radixserve.models.operations import Affine, Attend, Embed, FeedForward, Head, Norm, Prepare
+from radixserve.models.rope import inverse_frequencies, rotation
 
 if kernels.NOT_BUILT is None:
     from radixserve.attention.cpu_backend import CpuBackend
@@ -21,6 +23,8 @@ if kernels.NOT_BUILT is None:
 GATES = 16
 """Gates that lie together before their ups in the fused weight."""
 MAX_HEAD_DIM = 256
+FIRST_POSITIONS = 4096
+"""Positions whose rotations are computed when a model is loaded; twice as many whenever a longer context comes."""
 
 
 def unsupported(config: ModelConfig, dtype: torch.dtype, device: torch.device) -> str | None:
@@ -38,9 +42,29 @@ def unsupported(config: ModelConfig, dtype: torch.dtype, device: torch.device) -
     return None
 
 
+class Stream(NamedTuple):
+    """The stream of a step, float32 [T, hidden_size]."""
+
+    tensor: torch.Tensor
+    wrapped: "_native.Wrapped"
+
+
+class Prepared(NamedTuple):
+    """What the layers share in a step. `q`, `attended`: memory for bfloat16 [T, num_heads, head_dim].
+
+    `flat`: `attended` as [T, num_heads * head_dim].
+    """
+
+    places: "_native.Places"
+    q: "_native.Wrapped"
+    attended: "_native.Wrapped"
+    flat: "_native.Wrapped"
+
+
 class NativeOperations:
     """See `Operations`. The stream is float32 and is written in place.
 
+    What a step needs memory for is made and wrapped once, and kept for the next step of as many tokens.
     With `int8`, the products of the layers are computed in int8; embedding, attention and head stay bfloat16.
     """
 
@@ -51,23 +75,40 @@ class NativeOperations:
     def backend(self, pool: KVPool) -> AttentionBackend:
         return CpuBackend(pool)
 
-    def rotation(self, batch: ForwardBatch, frequencies: torch.Tensor, scale: float, dtype: torch.dtype) -> "_native.Places":
-        return _native.Places(*rotation(batch.positions, frequencies, scale, torch.float32), batch.out_slots)
+    def prepare(self, config: ModelConfig, dtype: torch.dtype, device: torch.device) -> Prepare:
+        num_positions, rotations = FIRST_POSITIONS, _rotations(config, FIRST_POSITIONS)
+        tokens, memory = 0, _memory(config, 0)
 
-    def embedding(self, table: torch.Tensor) -> Apply:
-        def embed(ids: torch.Tensor) -> torch.Tensor:
-            x = torch.empty(len(ids), table.shape[1])
-            _native.embed(table, ids, x)
-            return x
+        def prepare(batch: ForwardBatch) -> Prepared:
+            nonlocal num_positions, rotations, tokens, memory
+            while max(batch.seq_lens) > num_positions:
+                num_positions *= 2
+                rotations = _rotations(config, num_positions)
+            if len(batch.input_ids) != tokens:
+                tokens = len(batch.input_ids)
+                memory = _memory(config, tokens)
+            return Prepared(_native.Places(*rotations, batch.positions, batch.out_slots), *memory)
+
+        return prepare
+
+    def embedding(self, table: torch.Tensor) -> Embed:
+        rows, stream = _native.Wrapped(table), _stream(0, table.shape[1])
+
+        def embed(ids: torch.Tensor) -> Stream:
+            nonlocal stream
+            if len(ids) != len(stream.tensor):
+                stream = _stream(len(ids), table.shape[1])
+            _native.embed(rows, ids, stream.wrapped)
+            return stream
 
         return embed
 
-    def head(self, norm: Norm, linear: Affine) -> Apply:
+    def head(self, norm: Norm, linear: Affine) -> Head:
         normed, packed = _norm(norm), _linear(linear)
 
-        def project(x: torch.Tensor) -> torch.Tensor:
-            y = torch.empty(len(x), packed.outputs)
-            _native.norm_linear(x, normed, packed, y)
+        def project(x: Stream, rows: torch.Tensor) -> torch.Tensor:
+            y = torch.empty(len(rows), packed.outputs)
+            _native.norm_linear(x.tensor[rows], normed, packed, y)
             return y
 
         return project
@@ -75,13 +116,13 @@ class NativeOperations:
     def attention(
         self, config: ModelConfig, layer: int, norm: Norm, qkv: Affine, q_norm: Norm | None, k_norm: Norm | None
     ) -> Attend:
-        num_q, head_dim, window = config.num_heads, config.head_dim, config.windows[layer]
+        scale, window = config.head_dim**-0.5, config.windows[layer]
         weights = _norm(norm), _linear(qkv, self._int8), _norm(q_norm) if q_norm else None, _norm(k_norm) if k_norm else None
 
-        def attend(x: torch.Tensor, places: "_native.Places", attention: AttentionBackend, batch: ForwardBatch) -> torch.Tensor:
-            q = torch.empty(len(x), num_q, head_dim, dtype=torch.bfloat16)
-            _native.heads(x, *weights, places, *attention.pool.layers[layer], q)
-            return attention.attend(q, layer, batch, scale=head_dim**-0.5, window=window).view(-1, num_q * head_dim)
+        def attend(x: Stream, step: Prepared, attention: "CpuBackend", batch: ForwardBatch) -> "_native.Wrapped":
+            _native.heads(x.wrapped, *weights, step.places, *attention.layers[layer], step.q)
+            attention.attend_into(step.attended, step.q, layer, batch, scale, window)
+            return step.flat
 
         return attend
 
@@ -89,8 +130,8 @@ class NativeOperations:
         first, gate_up, last = (_linear(affine, self._int8) for affine in (output, interleaved(gate, up), down))
         normed = _norm(norm)
 
-        def feed_forward(x: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
-            _native.add_and_mlp(x, attended, first, normed, gate_up, last)
+        def feed_forward(x: Stream, attended: "_native.Wrapped") -> Stream:
+            _native.add_and_mlp(x.wrapped, attended, first, normed, gate_up, last)
             return x
 
         return feed_forward
@@ -105,6 +146,24 @@ def interleaved(gate: Affine, up: Affine) -> Affine:
 
     bias = None if gate.bias is None or up.bias is None else mixed(gate.bias, up.bias)
     return Affine(mixed(gate.weight, up.weight), bias)
+
+
+def _rotations(config: ModelConfig, num_positions: int) -> "tuple[_native.Wrapped, _native.Wrapped]":
+    """cos and sin of the positions 0 .. num_positions - 1, [num_positions, head_dim / 2] each."""
+    frequencies = inverse_frequencies(config.rope, config.head_dim)
+    cos, sin = rotation(torch.arange(num_positions), frequencies, config.rope.attention_factor, torch.float32)
+    return _native.Wrapped(cos.squeeze(1)), _native.Wrapped(sin.squeeze(1))
+
+
+def _memory(config: ModelConfig, tokens: int) -> "tuple[_native.Wrapped, _native.Wrapped, _native.Wrapped]":
+    """The last three of `Prepared`."""
+    q, attended = (torch.empty(tokens, config.num_heads, config.head_dim, dtype=torch.bfloat16) for _ in range(2))
+    return _native.Wrapped(q), _native.Wrapped(attended), _native.Wrapped(attended.flatten(1))
+
+
+def _stream(tokens: int, hidden_size: int) -> Stream:
+    tensor = torch.empty(tokens, hidden_size)
+    return Stream(tensor, _native.Wrapped(tensor))
 
 
 def _linear(affine: Affine, int8: bool = False) -> "_native.Linear":

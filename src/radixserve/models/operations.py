@@ -1,7 +1,8 @@
 """What a decoder computes with. There are two sets of operations: torch's, for every device and dtype, and the native kernels'.
 
 Weights are handed over once, when a model is loaded, and each set keeps them in the layout it likes. The stream `x`
-[T, hidden_size] belongs to the operations: they choose its dtype, and may write into the one they are given and return it.
+[T, hidden_size] belongs to the operations, and so does what the heads attended: only they look into them, they choose the dtype,
+and may write into the one they are given and return it.
 """
 
 from collections.abc import Callable
@@ -35,9 +36,11 @@ def side_by_side(*parts: Affine) -> Affine:
     return Affine(torch.cat([part.weight for part in parts]), torch.cat(biases) if biases else None)
 
 
-Apply = Callable[[torch.Tensor], torch.Tensor]
-Attend = Callable[[torch.Tensor, Any, AttentionBackend, ForwardBatch], torch.Tensor]
-FeedForward = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+Prepare = Callable[[ForwardBatch], Any]
+Embed = Callable[[torch.Tensor], Any]
+Attend = Callable[[Any, Any, Any, ForwardBatch], Any]
+FeedForward = Callable[[Any, Any], Any]
+Head = Callable[[Any, torch.Tensor], torch.Tensor]
 
 
 class Operations(Protocol):
@@ -49,24 +52,21 @@ class Operations(Protocol):
     def backend(self, pool: KVPool) -> AttentionBackend:
         """The attention backend that `attention` works with."""
 
-    def rotation(self, batch: ForwardBatch, frequencies: torch.Tensor, scale: float, dtype: torch.dtype) -> Any:
-        """What `attention` needs to know of the tokens' positions, for all layers of a step of a model of `dtype`.
+    def prepare(self, config: ModelConfig, dtype: torch.dtype, device: torch.device) -> Prepare:
+        """A step to what all layers need of it in `attention`, such as the rotation of its tokens."""
 
-        `frequencies`, `scale`: see `rope.rotation`.
-        """
-
-    def embedding(self, table: torch.Tensor) -> Apply:
+    def embedding(self, table: torch.Tensor) -> Embed:
         """Token ids int64 [T] to the stream; `table` is [vocab_size, hidden_size]."""
 
-    def head(self, norm: Norm, linear: Affine) -> Apply:
-        """Rows of the stream to linear(norm(x)), [R, vocab_size]."""
+    def head(self, norm: Norm, linear: Affine) -> Head:
+        """(x, rows int64 [R]) to linear(norm(x)) of these rows of the stream, [R, vocab_size]."""
 
     def attention(
         self, config: ModelConfig, layer: int, norm: Norm, qkv: Affine, q_norm: Norm | None, k_norm: Norm | None
     ) -> Attend:
-        """The stream to what its heads attended, [T, num_heads * head_dim]. `qkv` gives the heads of q, k and v, in this order.
+        """(x, what `prepare` gave, the backend, the step) to what the heads attended, [T, num_heads * head_dim].
 
-        Norms and rotates q and k, stores K and V in the pool, attends.
+        `qkv` gives the heads of q, k and v, in this order. Norms and rotates q and k, stores K and V in the pool, attends.
         """
 
     def feed_forward(self, output: Affine, norm: Norm, gate: Affine, up: Affine, down: Affine) -> FeedForward:

@@ -1,7 +1,7 @@
 """Rotary position embedding: which frequencies a model has, and the rotation of its heads.
 
 Angles are computed in float32 whatever the model's dtype, as transformers does, for the positions of one step and for all layers
-at once. So there is no table that bounds the context.
+at once; or for the native kernels into a table that grows with the positions. So nothing bounds the context.
 """
 
 import math

@@ -9,8 +9,8 @@ from radixserve.batch import ForwardBatch
 from radixserve.cache.kv_pool import KVPool
 from radixserve.models.config import ModelConfig
 from radixserve.models.layers import Linear, RMSNorm
-from radixserve.models.operations import Affine, Apply, Attend, FeedForward, Norm, side_by_side
-from radixserve.models.rope import Rotation, rotate, rotation
+from radixserve.models.operations import Affine, Attend, Embed, FeedForward, Head, Norm, Prepare, side_by_side
+from radixserve.models.rope import Rotation, inverse_frequencies, rotate, rotation
 
 
 class TorchOperations:
@@ -21,15 +21,16 @@ class TorchOperations:
     def backend(self, pool: KVPool) -> AttentionBackend:
         return TorchBackend(pool)
 
-    def rotation(self, batch: ForwardBatch, frequencies: torch.Tensor, scale: float, dtype: torch.dtype) -> Rotation:
-        return rotation(batch.positions, frequencies, scale, dtype)
+    def prepare(self, config: ModelConfig, dtype: torch.dtype, device: torch.device) -> Prepare:
+        frequencies = inverse_frequencies(config.rope, config.head_dim).to(device)
+        return lambda batch: rotation(batch.positions, frequencies, config.rope.attention_factor, dtype)
 
-    def embedding(self, table: torch.Tensor) -> Apply:
+    def embedding(self, table: torch.Tensor) -> Embed:
         return lambda ids: table[ids]
 
-    def head(self, norm: Norm, linear: Affine) -> Apply:
+    def head(self, norm: Norm, linear: Affine) -> Head:
         normed, projected = RMSNorm(*norm), Linear(*linear)
-        return lambda x: projected(normed(x))
+        return lambda x, rows: projected(normed(x[rows]))
 
     def attention(
         self, config: ModelConfig, layer: int, norm: Norm, qkv: Affine, q_norm: Norm | None, k_norm: Norm | None

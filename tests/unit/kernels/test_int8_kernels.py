@@ -138,7 +138,14 @@ def test_heads_take_int8_projections() -> None:
     _native.norm_linear(x, norm, linear, projected)
     pools, q = torch.zeros(2, 20, 1, 16).bfloat16(), torch.empty(20, 2, 16).bfloat16()
     _native.heads(
-        x, norm, linear, None, None, _native.Places(torch.ones(20, 1, 8), torch.zeros(20, 1, 8), torch.arange(20)), *pools, q
+        x,
+        norm,
+        linear,
+        None,
+        None,
+        _native.Places(torch.ones(20, 8), torch.zeros(20, 8), torch.arange(20), torch.arange(20)),
+        *pools,
+        q,
     )
     assert torch.equal(torch.cat((q.flatten(1), *pools.flatten(2)), dim=1), projected.bfloat16())
 

@@ -156,7 +156,8 @@ def test_a_row_that_is_not_a_number_stays_alone() -> None:
 @pytest.mark.parametrize("with_norm", [False, True])
 def test_heads_are_projected_normed_rotated_and_stored(head_dim: int, tokens: int, with_norm: bool) -> None:
     num_q, num_kv, half = 4, 2, head_dim // 2
-    x, angles = random(tokens, 64), random(tokens, 1, half, seed=1) * 10
+    x, angles = random(tokens, 64), random(100, half, seed=1) * 10
+    positions = torch.arange(99, 99 - tokens, -1)
     linear = _native.Linear(random((num_q + 2 * num_kv) * head_dim, 64, seed=5).bfloat16())
     norm = _native.RmsNorm(torch.ones(64), 1e-5)
     qkv = torch.empty(tokens, linear.outputs)
@@ -168,7 +169,8 @@ def test_heads_are_projected_normed_rotated_and_stored(head_dim: int, tokens: in
     def rotated(heads: torch.Tensor, weight: torch.Tensor | None) -> torch.Tensor:
         if weight is not None:
             heads = heads * torch.rsqrt(heads.square().mean(-1, keepdim=True) + 1e-6) * weight.double()
-        a, b, cos, sin = heads[..., :half], heads[..., half:], angles.cos().double(), angles.sin().double()
+        a, b, angle = heads[..., :half], heads[..., half:], angles[positions, None]
+        cos, sin = angle.cos().double(), angle.sin().double()
         return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1)
 
     for threads in (1, 2):
@@ -176,7 +178,7 @@ def test_heads_are_projected_normed_rotated_and_stored(head_dim: int, tokens: in
         pools = torch.full((2, 100, num_kv, head_dim), torch.nan).bfloat16()
         out = torch.full((tokens, num_q, head_dim), torch.nan).bfloat16()
         q_norm, k_norm = (None if weight is None else _native.RmsNorm(weight, 1e-6) for weight in weights)
-        places = _native.Places(angles.cos(), angles.sin(), slots)
+        places = _native.Places(angles.cos(), angles.sin(), positions, slots)
         _native.heads(x, norm, linear, q_norm, k_norm, places, pools[0], pools[1], out)
         for ours, expected in ((out, rotated(q, weights[0])), (pools[0][slots], rotated(k, weights[1])), (pools[1][slots], v)):
             torch.testing.assert_close(ours.double(), expected, rtol=2**-8, atol=1e-4)
@@ -198,6 +200,21 @@ def test_a_step_without_rows_is_nothing() -> None:
 
 
 BF16 = torch.zeros(2, 64).bfloat16()
+ZEROS = torch.zeros(5, 8)
+
+
+def test_a_wrapped_tensor_is_the_tensor() -> None:
+    table, ids = random(30, 70).bfloat16(), torch.tensor([3, 4])
+    x = torch.empty(2, 70)
+    wrapped = _native.Wrapped(x)
+    del x
+    _native.embed(_native.Wrapped(table), ids, wrapped)
+    y = torch.empty(2, 96)
+    linear, norm = _native.Linear(random(96, 70).bfloat16()), _native.RmsNorm(torch.ones(70), 1e-5)
+    _native.norm_linear(wrapped, norm, linear, y)
+    expected = torch.empty(2, 96)
+    _native.norm_linear(table[ids].float(), norm, linear, expected)
+    assert torch.equal(y, expected)
 
 
 @pytest.mark.parametrize(
@@ -219,6 +236,10 @@ BF16 = torch.zeros(2, 64).bfloat16()
         (lambda: _native.embed(BF16, torch.tensor([2]), torch.zeros(1, 64)), "token 2 is outside of the vocabulary of 2"),
         (lambda: _native.embed(BF16, torch.tensor([-1]), torch.zeros(1, 64)), "token -1 is outside"),
         (lambda: _native.embed(BF16, torch.tensor([1], dtype=torch.int32), torch.zeros(1, 64)), "ids is of dtype int32"),
+        (lambda: _native.embed(_native.Wrapped(ZEROS), torch.tensor([1]), torch.zeros(1, 8)), "table is of dtype float32"),
+        (lambda: _native.embed(_native.Wrapped(BF16.T), torch.tensor([1]), torch.zeros(1, 2)), "table must be contiguous"),
+        (lambda: _native.Places(ZEROS, ZEROS, torch.tensor([5]), torch.tensor([1])), "position 5 is outside of the rotations of 5"),
+        (lambda: _native.Places(ZEROS, ZEROS, torch.tensor([1, 2]), torch.tensor([1])), r"slots has shape \[1\]: must be \[2\]"),
         (lambda: _native.set_num_threads(0), "n is 0: must be at least 1"),
         (lambda: _native.choose_level("sse9"), "level is 'sse9'"),
     ],
@@ -230,12 +251,12 @@ def test_what_does_not_fit_is_named(call: Callable[[], object], message: str) ->
 
 @pytest.mark.parametrize(("slot", "message"), [(-1, "slot -1 is negative"), (10, "slot 10 is outside of the pool of 10")])
 def test_a_slot_outside_of_the_pool_is_refused(slot: int, message: str) -> None:
-    pool, angles = torch.zeros(10, 1, 4).bfloat16(), torch.zeros(1, 1, 2)
+    pool, angles = torch.zeros(10, 1, 4).bfloat16(), torch.zeros(1, 2)
     norm, linear = _native.RmsNorm(torch.ones(2), 1e-5), _native.Linear(torch.zeros(12, 2).bfloat16())
     q = torch.zeros(1, 1, 4).bfloat16()
 
     def store() -> None:
-        places = _native.Places(angles, angles, torch.tensor([slot]))
+        places = _native.Places(angles, angles, torch.tensor([0]), torch.tensor([slot]))
         _native.heads(torch.zeros(1, 2), norm, linear, None, None, places, pool, pool.clone(), q)
 
     with pytest.raises(ValueError, match=message):

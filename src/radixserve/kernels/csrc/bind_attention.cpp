@@ -98,7 +98,7 @@ class AttentionPool {
                    std::to_string(MAX_HEAD_DIM));
     }
 
-    void attend(const AttentionStep& step, int64_t layer, const Array& q, const Array& out, float scale, int64_t window) const {
+    void attend(const AttentionStep& step, int64_t layer, const Wrapped& q, const Wrapped& out, float scale, int64_t window) const {
         if (layer < 0 || layer >= size(0))
             refuse("layer is " + std::to_string(layer) + ": the pool has " + std::to_string(size(0)));
         AttentionCall call{};

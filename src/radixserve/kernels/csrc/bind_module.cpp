@@ -29,7 +29,7 @@ NB_MODULE(_native, module) {
     module.def("choose_level", &choose_by_name, nb::arg("name"));
     module.def("num_threads", &num_threads);
     module.def("set_num_threads", &set_num_threads, nb::arg("n"));
-    bind_linear(module);
     bind_ops(module);
+    bind_linear(module);
     bind_attention(module);
 }

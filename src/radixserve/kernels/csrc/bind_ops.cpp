@@ -44,7 +44,7 @@ const bf16* normed(const RmsNorm& norm, const float* x, bf16* shared, int64_t ro
     return y;
 }
 
-void norm_linear(const Array& x, const RmsNorm& norm, const Linear& linear, const Array& y) {
+void norm_linear(const Wrapped& x, const RmsNorm& norm, const Linear& linear, const Array& y) {
     const float* source = floats(x, "x", {ANY, linear.inputs});
     const int64_t rows = x.shape(0);
     float* target = floats(y, "y", {rows, linear.outputs});
@@ -58,7 +58,7 @@ void norm_linear(const Array& x, const RmsNorm& norm, const Linear& linear, cons
     });
 }
 
-void add_and_mlp(const Array& x, const Array& y, const Linear& linear, const RmsNorm& norm, const Linear& gate_up, const Linear& down) {
+void add_and_mlp(const Wrapped& x, const Wrapped& y, const Linear& linear, const RmsNorm& norm, const Linear& gate_up, const Linear& down) {
     const bf16* source = bf16s(y, "y", {ANY, linear.inputs});
     const int64_t rows = y.shape(0), size = linear.outputs;
     float* stream = floats(x, "x", {rows, size});
@@ -78,35 +78,42 @@ void add_and_mlp(const Array& x, const Array& y, const Linear& linear, const Rms
     });
 }
 
-// What the heads of a step share: the rotation of its tokens and their slots.
+// What the heads of a step share: the rotations of all positions, and the positions and slots of its tokens.
 class Places {
   public:
-    Places(const Array& cos, const Array& sin, const Array& slots) : arrays_{cos, sin, slots} {
-        this->cos = floats(cos, "cos", {ANY, 1, ANY});
-        this->sin = floats(sin, "sin", {tokens(), 1, half()});
+    Places(const Wrapped& cos, const Wrapped& sin, const Array& positions, const Array& slots)
+        : tables_{cos, sin}, positions_(positions), slots_(slots) {
+        this->cos = floats(cos, "cos", {ANY, ANY});
+        this->sin = floats(sin, "sin", {rows(), half()});
+        this->positions = int64s(positions, "positions", {ANY});
         this->slots = int64s(slots, "slots", {tokens()});
-        for (int64_t token = 0; token < tokens(); token++) last_slot = std::max(last_slot, slot(token));
+        for (int64_t token = 0; token < tokens(); token++) check(token);
     }
-    int64_t tokens() const { return static_cast<int64_t>(arrays_[0].shape(0)); }
-    int64_t half() const { return static_cast<int64_t>(arrays_[0].shape(2)); }
+    int64_t tokens() const { return static_cast<int64_t>(positions_.shape(0)); }
+    int64_t half() const { return static_cast<int64_t>(tables_[0].shape(1)); }
 
     const float *cos, *sin;
-    const int64_t* slots;
+    const int64_t *positions, *slots;
     int64_t last_slot = 0;
 
   private:
-    int64_t slot(int64_t token) const {
+    int64_t rows() const { return static_cast<int64_t>(tables_[0].shape(0)); }
+    void check(int64_t token) {
         if (slots[token] < 0) throw std::invalid_argument("slot " + std::to_string(slots[token]) + " is negative");
-        return slots[token];
+        if (positions[token] < 0 || positions[token] >= rows())
+            throw std::invalid_argument("position " + std::to_string(positions[token]) + " is outside of the rotations of " +
+                                        std::to_string(rows()));
+        last_slot = std::max(last_slot, slots[token]);
     }
-    Array arrays_[3];
+    Wrapped tables_[2];
+    Array positions_, slots_;
 };
 
-Heads checked_heads(const Linear& linear, const RmsNorm* q_norm, const RmsNorm* k_norm, const Places& places, const Array& k_pool,
-                    const Array& v_pool, const Array& q) {
+Heads checked_heads(const Linear& linear, const RmsNorm* q_norm, const RmsNorm* k_norm, const Places& places, const Wrapped& k_pool,
+                    const Wrapped& v_pool, const Wrapped& q) {
     Heads h{};
     h.tokens = places.tokens(), h.head_dim = 2 * places.half();
-    h.cos = places.cos, h.sin = places.sin, h.slots = places.slots;
+    h.cos = places.cos, h.sin = places.sin, h.positions = places.positions, h.slots = places.slots;
     h.q = bf16s(q, "q", {h.tokens, ANY, h.head_dim});
     h.num_heads = q.shape(1);
     h.k_pool = bf16s(k_pool, "k_pool", {ANY, ANY, h.head_dim});
@@ -124,8 +131,8 @@ Heads checked_heads(const Linear& linear, const RmsNorm* q_norm, const RmsNorm* 
     return h;
 }
 
-void heads(const Array& x, const RmsNorm& norm, const Linear& linear, const RmsNorm* q_norm, const RmsNorm* k_norm, const Places& places,
-           const Array& k_pool, const Array& v_pool, const Array& q) {
+void heads(const Wrapped& x, const RmsNorm& norm, const Linear& linear, const RmsNorm* q_norm, const RmsNorm* k_norm, const Places& places,
+           const Wrapped& k_pool, const Wrapped& v_pool, const Wrapped& q) {
     const int64_t rows = places.tokens();
     const float* stream = floats(x, "x", {rows, linear.inputs});
     if (norm.size() != linear.inputs) throw std::invalid_argument("norm and linear differ in size");
@@ -144,7 +151,7 @@ void heads(const Array& x, const RmsNorm& norm, const Linear& linear, const RmsN
     });
 }
 
-void embed(const Array& table, const Array& ids, const Array& x) {
+void embed(const Wrapped& table, const Array& ids, const Wrapped& x) {
     const bf16* rows = bf16s(table, "table", {ANY, ANY});
     const int64_t vocab = table.shape(0), size = table.shape(1);
     const int64_t* tokens = int64s(ids, "ids", {ANY});
@@ -159,10 +166,12 @@ void embed(const Array& table, const Array& ids, const Array& x) {
 }  // namespace
 
 void bind_ops(nb::module_& module) {
+    nb::class_<Wrapped>(module, "Wrapped").def(nb::init_implicit<const Array&>(), nb::arg("tensor"));
     nb::class_<RmsNorm>(module, "RmsNorm").def(nb::init<const Array&, float>(), nb::arg("weight"), nb::arg("eps"));
     module.def("norm_linear", &norm_linear, nb::arg("x"), nb::arg("norm"), nb::arg("linear"), nb::arg("y"));
     nb::class_<Places>(module, "Places")
-        .def(nb::init<const Array&, const Array&, const Array&>(), nb::arg("cos"), nb::arg("sin"), nb::arg("slots"));
+        .def(nb::init<const Wrapped&, const Wrapped&, const Array&, const Array&>(), nb::arg("cos"), nb::arg("sin"),
+             nb::arg("positions"), nb::arg("slots"));
     module.def("heads", &heads, nb::arg("x"), nb::arg("norm"), nb::arg("linear"), nb::arg("q_norm").none(), nb::arg("k_norm").none(),
                nb::arg("places"), nb::arg("k_pool"), nb::arg("v_pool"), nb::arg("q"));
     module.def("add_and_mlp", &add_and_mlp, nb::arg("x"), nb::arg("y"), nb::arg("linear"), nb::arg("norm"), nb::arg("gate_up"),

@@ -10,6 +10,13 @@
 namespace nb = nanobind;
 
 using Array = nb::ndarray<>;
+
+// A tensor that was taken over from Python. That costs 2 us, most of it in torch, so what is passed often is wrapped once. It is
+// checked like any other, whenever it is passed.
+struct Wrapped : Array {
+    explicit Wrapped(const Array& array) : Array(array) {}
+};
+
 using Shape = std::initializer_list<int64_t>;
 constexpr int64_t ANY = -1;
 constexpr nb::dlpack::dtype BF16{static_cast<uint8_t>(nb::dlpack::dtype_code::Bfloat), 16, 1};

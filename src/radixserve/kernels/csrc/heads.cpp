@@ -33,7 +33,7 @@ static void rotate(const float* x, const Norm& norm, const float* cos, const flo
 void rotate_and_store(const Heads& h, int64_t token) {
     const int64_t d = h.head_dim, kv = h.num_kv_heads * d;
     const float* x = h.qkv + token * (h.num_heads * d + 2 * kv);
-    const float *cos = h.cos + token * (d / 2), *sin = h.sin + token * (d / 2);
+    const float *cos = h.cos + h.positions[token] * (d / 2), *sin = h.sin + h.positions[token] * (d / 2);
     for (int64_t head = 0; head < h.num_heads; head++, x += d) rotate(x, h.q_norm, cos, sin, h.q + (token * h.num_heads + head) * d, d);
     bf16* k = h.k_pool + h.slots[token] * kv;
     for (int64_t head = 0; head < h.num_kv_heads; head++, x += d) rotate(x, h.k_norm, cos, sin, k + head * d, d);

@@ -8,9 +8,9 @@
 
 struct Heads {
     const float* qkv;          // [tokens, num_heads + 2 * num_kv_heads, head_dim]
-    const float *cos, *sin;    // [tokens, head_dim / 2]
+    const float *cos, *sin;    // [positions, head_dim / 2]
     Norm q_norm, k_norm;       // of [head_dim]; weight is null where there is none
-    const int64_t* slots;      // [tokens]
+    const int64_t *positions, *slots;  // [tokens]
     bf16 *k_pool, *v_pool;     // [slots of the pool, num_kv_heads, head_dim]
     bf16* q;                   // [tokens, num_heads, head_dim]
     int64_t tokens, num_heads, num_kv_heads, head_dim;
