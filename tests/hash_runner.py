@@ -14,6 +14,7 @@ from radixserve.config import EngineConfig
 from radixserve.engine.assemble import assemble
 from radixserve.engine.counting_runner import CountedStep
 from radixserve.engine.engine import Engine
+from radixserve.engine.grammars import Grammars
 from radixserve.limits import Limits
 from radixserve.messages import EngineInfo
 
@@ -68,9 +69,11 @@ class HashRunner:
         raise AssertionError("not used")
 
 
-def hash_engine(num_slots: int, page_size: int = 1, *, max_context_len: int = 512, **settings: Any) -> Engine:
+def hash_engine(
+    num_slots: int, page_size: int = 1, *, max_context_len: int = 512, grammars: Grammars | None = None, **settings: Any
+) -> Engine:
     """An engine over a HashRunner. `settings` are those of EngineConfig; a small budget and few rows by default."""
     config = EngineConfig(**{"max_batch_tokens": 16, "max_running": 8, "decode_reserve": 4, **settings})
     limits = Limits(VOCAB, max_context_len, num_slots, page_size)
     info = EngineInfo(model="hash", dtype="none", device="cpu", limits=limits, kv_bytes=0, num_threads=1)
-    return assemble(config, info, HashRunner(num_slots, page_size))
+    return assemble(config, info, HashRunner(num_slots, page_size), grammars=grammars)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from radixserve.engine.engine import Engine
 from radixserve.messages import CommandResult, GenerateRequest, Output, RequestFailed
 from radixserve.req import token_bytes
-from radixserve.sampling_params import SamplingParams
+from radixserve.sampling_params import Grammar, SamplingParams
 
 
 @dataclass
@@ -27,10 +27,11 @@ class Traffic:
         priority: int = 0,
         temperature: float = 0.0,
         seed: int | None = None,
+        grammar: Grammar | None = None,
     ) -> str:
         rid = str(len(self.asked))
         self.asked[rid] = (prompt, max_tokens)
-        params = SamplingParams(max_tokens=max_tokens, temperature=temperature, seed=seed, ignore_eos=True)
+        params = SamplingParams(max_tokens=max_tokens, temperature=temperature, seed=seed, ignore_eos=True, grammar=grammar)
         self.engine.receive(GenerateRequest(rid, token_bytes(prompt), params, priority, salt))
         return rid
 

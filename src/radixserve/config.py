@@ -10,6 +10,7 @@ from typing import Literal
 Dtype = Literal["auto", "float64", "float32", "bfloat16", "float16"]
 Kernels = Literal["auto", "native", "torch"]
 Quantization = Literal["none", "int8"]
+GrammarBackendName = Literal["llguidance"]
 Order = Literal["prefix", "tree", "fcfs"]
 
 
@@ -52,6 +53,9 @@ class EngineConfig:
 
     eviction_policy: str = "lru"
     """Which unlocked leaf goes first when the pool is full: lru, lfu, fifo, slru or priority."""
+
+    grammar_backend: GrammarBackendName = "llguidance"
+    """Library that holds answers to JSON schemas and grammars."""
 
     order: Order = "prefix"
     """Order of admission: prefix (fewest tokens to compute first), tree (depth first, heaviest branch first) or fcfs."""

@@ -8,6 +8,7 @@ print(llm.generate("The capital of France is", SamplingParams(max_tokens=8, temp
 import itertools
 import os
 import secrets
+import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -93,6 +94,8 @@ class LLM:
     def __init__(self, model: str = "smollm2-135m", **settings: Any) -> None:
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
         self.engine: Engine = build_engine(EngineConfig(model=model, **settings))
+        self._wakened = threading.Event()
+        self.engine.notify(self._wakened.set)
         self._rids = itertools.count()
         self._mail: dict[str, deque[EngineOutput]] = {}
         """Of each open request or command, what the engine sent and its caller hasn't taken yet."""
@@ -204,6 +207,9 @@ class LLM:
 
     def _step(self) -> None:
         """One step, for everybody: streams may be open beside this call, and none of them loses a token."""
+        if not self.engine.has_work:  # a grammar is being compiled
+            self._wakened.wait()
+        self._wakened.clear()
         for output in self.engine.step():
             if not isinstance(output, EngineInfo | EngineStats) and output.rid in self._mail:
                 self._mail[output.rid].append(output)
@@ -221,6 +227,8 @@ class LLM:
                     output = mail.popleft()
                     if isinstance(output, RequestFailed):
                         del open_rids[output.rid]
+                        if output.kind == "invalid_request":
+                            raise InvalidRequestError(output.message, param=output.param, code=output.code)
                         raise RadixServeError(output.message)
                     assert isinstance(output, Output)
                     if output.finish_reason is not None:

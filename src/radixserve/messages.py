@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 from radixserve.limits import Limits
-from radixserve.sampling_params import SamplingParams
+from radixserve.sampling_params import Grammar, SamplingParams
 
 FinishReason = Literal["stop", "length", "abort", "error"]
 ErrorKind = Literal["invalid_request", "busy", "internal"]
@@ -46,7 +46,14 @@ class UpdateWeightsRequest(msgspec.Struct, frozen=True, tag=True):
     model: str
 
 
-EngineInput = GenerateRequest | AbortRequest | FlushRequest | UpdateWeightsRequest
+class GrammarFinished(msgspec.Struct, frozen=True, tag=True):
+    """A grammar was compiled, or (with an `error`) can't be. The engine's own threads send it, in order with all others."""
+
+    grammar: Grammar
+    error: str | None = None
+
+
+EngineInput = GenerateRequest | AbortRequest | FlushRequest | UpdateWeightsRequest | GrammarFinished
 
 
 class TokenLogprob(msgspec.Struct, frozen=True):

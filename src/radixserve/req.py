@@ -14,6 +14,7 @@ from radixserve.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
     from radixserve.cache.prefix_cache import Lease
+    from radixserve.sampling.grammar import Matcher
 
 
 class ExtraKey(NamedTuple):
@@ -57,6 +58,8 @@ class Req:
     """Row of the slot table while running."""
     lease: "Lease | None" = None
     """Its claim on the cache while running."""
+    matcher: "Matcher | None" = None
+    """Where the output stands in the request's grammar. Its own, never the tree's; a preemption leaves it as it is."""
     passed_over: int = 0
     finish_reason: FinishReason | None = None
 

@@ -47,6 +47,9 @@ class Answer:
             shown, matched = self._check(self._detokenizer.push([token_id]))
         if matched is not None:
             return shown, End("stop", matched)
+        if req.matcher is not None and req.matcher.finished:
+            text, matched = self._close(shown)
+            return text, End("stop", matched)
         if len(req.output_ids) >= req.max_tokens:
             text, matched = self._close(shown)
             return text, End("length") if matched is None else End("stop", matched)

@@ -1,6 +1,7 @@
 """Loads what an engine needs, by its config: model, tokenizer, pool. The one place that knows every part."""
 
 import dataclasses
+import functools
 import os
 import re
 from pathlib import Path
@@ -13,6 +14,7 @@ from radixserve.cache.kv_pool import KVPool, slot_bytes
 from radixserve.config import EngineConfig
 from radixserve.engine.assemble import assemble
 from radixserve.engine.engine import Engine
+from radixserve.engine.grammars import Grammars
 from radixserve.engine.model_runner import ModelRunner
 from radixserve.errors import ConfigError
 from radixserve.limits import Limits
@@ -21,6 +23,7 @@ from radixserve.models.config import ModelConfig
 from radixserve.models.loader import choose_dtype, choose_operations, load_model
 from radixserve.models.registry import resolve
 from radixserve.models.source import load_config
+from radixserve.sampling.grammar import find_backend
 from radixserve.text.tokenizer import Tokenizer
 from radixserve.typed import type_fault
 
@@ -62,7 +65,8 @@ def build_engine(config: EngineConfig) -> Engine:
         kernels=why,
     )
     eos_ids = tokenizer.eos_ids | frozenset(model.eos_ids)
-    return assemble(config, info, ModelRunner(decoder, operations.backend(pool), pool), tokenizer, eos_ids)
+    grammars = Grammars(functools.partial(find_backend(config.grammar_backend), tokenizer, model.vocab_size, eos_ids))
+    return assemble(config, info, ModelRunner(decoder, operations.backend(pool), pool), tokenizer, eos_ids, grammars)
 
 
 def check_settings(config: EngineConfig) -> None:

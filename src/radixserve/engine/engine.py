@@ -5,12 +5,14 @@ clock, no set order, no free memory. Two engines that are fed the same messages 
 """
 
 import dataclasses
+from collections.abc import Callable
 
 import numpy as np
 
 from radixserve.batch import ForwardBatch
 from radixserve.cache.prefix_cache import PrefixCache
 from radixserve.engine.answer import Answer, End
+from radixserve.engine.grammars import Grammars
 from radixserve.engine.runner import Runner, StepResult
 from radixserve.errors import InvalidRequestError, ModelError
 from radixserve.messages import (
@@ -23,12 +25,14 @@ from radixserve.messages import (
     FinishReason,
     FlushRequest,
     GenerateRequest,
+    GrammarFinished,
     Output,
     RequestFailed,
     TokenLogprob,
     UpdateWeightsRequest,
 )
 from radixserve.req import ExtraKey, Req
+from radixserve.sampling_params import Grammar
 from radixserve.scheduler.scheduler import Scheduler
 from radixserve.text.tokenizer import Tokenizer
 
@@ -43,12 +47,16 @@ class Engine:
         runner: Runner,
         tokenizer: Tokenizer | None = None,
         eos_ids: frozenset[int] = frozenset(),
+        grammars: Grammars | None = None,
     ) -> None:
         self.info = info
         self.scheduler = scheduler
         self.tokenizer = tokenizer
         self._runner = runner
         self._eos_ids = eos_ids
+        self._grammars = grammars
+        self._compiling: dict[Grammar, list[Req]] = {}
+        """Requests outside of the scheduler, by the grammar that they wait for."""
         self._inbox: list[EngineInput] = []
         self._reqs: dict[str, Req] = {}
         self._answers: dict[str, Answer] = {}
@@ -62,7 +70,12 @@ class Engine:
     @property
     def has_work(self) -> bool:
         """Whether a step would do anything."""
-        return bool(self._inbox) or self.scheduler.has_work
+        return bool(self._inbox) or self.scheduler.has_work or (self._grammars is not None and self._grammars.has_finished)
+
+    def notify(self, wake: Callable[[], None]) -> None:
+        """From now on `wake` is called, by some thread, whenever `has_work` became true without a message of the caller's."""
+        if self._grammars is not None:
+            self._grammars.on_finished = wake
 
     def receive(self, message: EngineInput) -> None:
         """Queues a message for the start of the next step."""
@@ -98,6 +111,8 @@ class Engine:
     # Messages in
 
     def _apply_inbox(self) -> list[EngineOutput]:
+        if self._grammars is not None:
+            self._inbox += self._grammars.take_finished()
         inbox, self._inbox = self._inbox, []
         outputs: list[EngineOutput] = []
         for message in inbox:
@@ -110,6 +125,8 @@ class Engine:
                     outputs.append(self._flush(message))
                 case UpdateWeightsRequest():
                     outputs.append(self._update_weights(message))
+                case GrammarFinished():
+                    outputs += self._start_compiled(message)
         return outputs
 
     def _arrive(self, message: GenerateRequest) -> list[EngineOutput]:
@@ -119,7 +136,7 @@ class Engine:
                 raise InvalidRequestError(f"request id {message.rid!r} is already in use: wait for its end or send another id")
             if message.adapter is not None:
                 raise InvalidRequestError(f"adapter {message.adapter!r} is not loaded: this engine has none", param="adapter")
-            if message.params.grammar is not None:
+            if message.params.grammar is not None and self._grammars is None:
                 raise InvalidRequestError("grammars are not supported by this engine: leave the constraint out", param="grammar")
             max_tokens = self.info.limits.check(prompt, message.params)
         except InvalidRequestError as error:
@@ -139,14 +156,47 @@ class Engine:
         self._num_arrivals += 1
         self._reqs[req.rid] = req
         self._answers[req.rid] = Answer(req, self.tokenizer)
-        self.scheduler.add(req)
+        if params.grammar is None or self._compiled(req, params.grammar):
+            self.scheduler.add(req)
+        return []
+
+    def _compiled(self, req: Req, grammar: Grammar) -> bool:
+        """Gives the request its matcher, or lets it wait outside of the scheduler until its grammar is compiled."""
+        assert self._grammars is not None
+        compiled = self._grammars.find(grammar)
+        if compiled is not None:
+            req.matcher = compiled.matcher(ignore_eos=req.params.ignore_eos)
+            return True
+        if grammar not in self._compiling:
+            self._compiling[grammar] = []
+            self._grammars.compile(grammar)
+        self._compiling[grammar].append(req)
+        return False
+
+    def _start_compiled(self, message: GrammarFinished) -> list[EngineOutput]:
+        """Lets the requests go that waited for this grammar, or refuses them."""
+        assert self._grammars is not None
+        reqs = self._compiling.pop(message.grammar)
+        if message.error is not None:
+            for req in reqs:
+                self._forget(req, "error")
+            return [RequestFailed(req.rid, "invalid_request", message.error, "grammar") for req in reqs]
+        compiled = self._grammars.keep(message.grammar)
+        for req in reqs:
+            req.matcher = compiled.matcher(ignore_eos=req.params.ignore_eos)
+            self.scheduler.add(req)
         return []
 
     def _abort(self, rid: str) -> list[EngineOutput]:
         req = self._reqs.get(rid)
         if req is None:
             return []
-        self._end(req, "abort")
+        waiting = self._compiling.get(req.params.grammar, []) if req.params.grammar is not None else []
+        if req in waiting:
+            waiting.remove(req)
+            self._forget(req, "abort")
+        else:
+            self._end(req, "abort")
         return [self._output(req, "", (), End("abort"))]
 
     def _flush(self, message: FlushRequest) -> EngineOutput:
@@ -177,10 +227,9 @@ class Engine:
         self._totals.computed_tokens += len(batch.input_ids)
         outputs: list[EngineOutput] = []
         for req, token_id, logprob in zip(batch.sampled, result.token_ids, result.logprobs, strict=True):
-            if token_id < 0:
+            if token_id < 0 or (req.matcher is not None and not req.matcher.accept(token_id)):
                 self._end(req, "error")
-                message = f"the model's logits at position {req.seq_len} are not numbers: nothing can be sampled from them"
-                outputs.append(RequestFailed(req.rid, "internal", message))
+                outputs.append(_failure(req))
                 continue
             req.output_ids.append(token_id)
             self._totals.generated_tokens += 1
@@ -207,8 +256,28 @@ class Engine:
 
     def _end(self, req: Req, reason: FinishReason) -> None:
         self.scheduler.finish(req, reason)
+        self._forget(req, reason)
+
+    def _forget(self, req: Req, reason: FinishReason) -> None:
+        """The last of a request that the scheduler does not have, or no longer."""
         del self._reqs[req.rid], self._answers[req.rid]
         self._totals.count(req, reason)
+
+
+def _failure(req: Req) -> RequestFailed:
+    """Why a request was not given a token."""
+    position = req.seq_len
+    if req.matcher is None:
+        message = f"the model's logits at position {position} are not numbers: nothing can be sampled from them"
+        return RequestFailed(req.rid, "internal", message)
+    if fault := req.matcher.fault:
+        message = f"the grammar became too costly at position {position}: {fault}; simplify it"
+        return RequestFailed(req.rid, "invalid_request", message, "grammar")
+    if len(req.output_ids) < req.params.min_tokens:
+        message = f"min_tokens is {req.params.min_tokens}: the grammar ends the answer after {len(req.output_ids)}; lower it"
+        return RequestFailed(req.rid, "invalid_request", message, "min_tokens")
+    message = f"the grammar allows no token that the model could give at position {position}"
+    return RequestFailed(req.rid, "internal", message)
 
 
 @dataclasses.dataclass

@@ -10,6 +10,7 @@ from radixserve.batch import ForwardBatch
 from radixserve.cache.kv_pool import KVPool
 from radixserve.models.decoder import Decoder
 from radixserve.models.registry import resolve
+from radixserve.sampling.grammar_masks import GrammarMasks
 from radixserve.sampling.sampler import Sampler, SampleResult
 
 
@@ -39,7 +40,8 @@ class ModelRunner:
             self.pool.copy(source, target)
         self._attention.plan(batch)
         logits = self.decoder.forward(batch, self._attention)
-        return DoneStep(self._sampler.sample(logits, batch.sampled))
+        masks = GrammarMasks(batch.sampled, logits.shape[-1])
+        return DoneStep(self._sampler.sample(logits, batch.sampled, masks))
 
     def update_weights(self, model: str) -> None:
         self.decoder.load_weights(Path(resolve(model)))

@@ -5,6 +5,7 @@ no limit, and what can pile up in them is bounded by the requests that are open.
 """
 
 import contextlib
+import os
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -38,12 +39,20 @@ class EngineEnd:
         self._context = zmq.Context()
         self._inputs = _connect(self._context.socket(zmq.PULL), folder / "inputs")
         self._outputs = _connect(self._context.socket(zmq.PUSH), folder / "outputs")
+        self._wakened, self._waker = os.pipe()
+        self._poller = zmq.Poller()
+        self._poller.register(self._inputs, zmq.POLLIN)
+        self._poller.register(self._wakened, zmq.POLLIN)
+
+    def wake(self) -> None:
+        """Lets a waiting `receive` return, or else the next one that would wait. The one method for other threads."""
+        os.write(self._waker, b"!")
 
     def receive(self, *, wait: bool) -> list[EngineInput]:
-        """Everything that has arrived, in order; when `wait`, at least one message."""
+        """Everything that has arrived, in order; when `wait`, at least one message, or none after a `wake`."""
         messages: list[EngineInput] = []
-        if wait:
-            self._inputs.poll()
+        if wait and self._wakened in dict(self._poller.poll()):
+            os.read(self._wakened, 1024)
         while self._inputs.poll(0):
             messages.extend(_decode_inputs(self._inputs.recv()))
         return messages
@@ -57,6 +66,8 @@ class EngineEnd:
         self._inputs.close(linger=0)
         self._outputs.close(linger=LINGER_MS)
         self._context.term()
+        os.close(self._wakened)
+        os.close(self._waker)
 
 
 class ClientEnd:

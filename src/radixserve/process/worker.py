@@ -11,6 +11,7 @@ import os
 import shutil
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -33,6 +34,9 @@ class SteppedEngine(Protocol):
     @property
     def has_work(self) -> bool:
         """Whether a step would do something without further messages."""
+
+    def notify(self, wake: Callable[[], None]) -> None:
+        """`wake` is called, by any thread, when `has_work` may have become true without a message."""
 
     def receive(self, message: EngineInput) -> None:
         """Takes a message, to be applied at the start of the next step."""
@@ -64,6 +68,7 @@ def main(config: EngineConfig, folder: Path) -> None:
 
 def run(engine: SteppedEngine, channel: EngineEnd) -> None:
     """Steps for ever; sleeps while there is no work and wakes on a message."""
+    engine.notify(channel.wake)
     stats = engine.stats()
     while True:
         for message in channel.receive(wait=not engine.has_work):

@@ -1,8 +1,8 @@
 """Tokens from logits, each request by its own parameters.
 
-Order of operations: the repetition penalty, frequency and presence penalties, logit_bias, min_tokens; temperature; top_k; top_p, on
-what top_k leaves; min_p. A token is a function of its row of logits, its request's parameters and seed, and its position: batch
-mates don't matter. `docs/design/sampling.md` has the reasons.
+Order of operations: the repetition penalty, frequency and presence penalties, logit_bias, min_tokens; the grammar; temperature;
+top_k; top_p, on what top_k leaves; min_p. A token is a function of its row of logits, its request's parameters, seed and grammar,
+and its position: batch mates don't matter. `docs/design/sampling.md` has the reasons.
 """
 
 from collections.abc import Sequence
@@ -14,6 +14,7 @@ import torch
 from radixserve.messages import TokenLogprob
 from radixserve.req import Req
 from radixserve.sampling.distribution import Draws, draw_truncated, draw_whole
+from radixserve.sampling.grammar_masks import GrammarMasks
 from radixserve.sampling.logprobs import RawLogprobs
 from radixserve.sampling.penalties import adjust_logits
 from radixserve.sampling.uniform import uniform
@@ -38,7 +39,7 @@ class Sampler:
     """Has no state."""
 
     @torch.inference_mode()
-    def sample(self, logits: torch.Tensor, reqs: Sequence[Req]) -> SampleResult:
+    def sample(self, logits: torch.Tensor, reqs: Sequence[Req], masks: GrammarMasks | None = None) -> SampleResult:
         """Chooses the next token of each request. `logits`: float32 or float64 [R, V], on any device; changed in place.
 
         A row that can't be sampled never raises: it gets NO_TOKEN, and the other rows their tokens.
@@ -46,6 +47,8 @@ class Sampler:
         raw = RawLogprobs(logits, reqs)
         for row, req in enumerate(reqs):
             adjust_logits(logits[row], req)
+        if masks is not None:
+            masks.apply(logits)
         token_ids = _choose(logits, reqs)
         return SampleResult(token_ids, raw.of(token_ids))
 

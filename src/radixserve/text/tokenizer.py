@@ -32,8 +32,8 @@ class Tokenizer:
         self._backend.no_truncation()
         self._backend.no_padding()
         added = self._backend.get_added_tokens_decoder()
-        self._special_ids = frozenset(index for index, token in added.items() if token.special)
-        self._markers = ControlMarkers(added[index].content for index in self._special_ids)
+        self.special_ids = frozenset(index for index, token in added.items() if token.special)
+        self._markers = ControlMarkers(added[index].content for index in self.special_ids)
         self._templates = {name: ChatTemplate(source, spec.special_tokens) for name, source in spec.templates.items()}
         self.token_bytes = TokenBytes(self._backend)
         self.vocab_size: int = self._backend.get_vocab_size(with_added_tokens=True)
@@ -59,9 +59,13 @@ class Tokenizer:
             ids = ids[1:]
         return np.array(ids, dtype=np.int32)
 
+    def encode_plain(self, text: str) -> list[int]:
+        """Token ids of a text in which special tokens are only characters."""
+        return _encode(self._plain_backend, text, add_special_tokens=False)
+
     def decode(self, ids: np.ndarray | Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """Text of whole sequences; bytes that are no UTF-8 become replacement marks (U+FFFD)."""
-        detokenizer = Detokenizer(self.token_bytes, self._special_ids if skip_special_tokens else frozenset(), ())
+        detokenizer = Detokenizer(self.token_bytes, self.special_ids if skip_special_tokens else frozenset(), ())
         return detokenizer.push([int(token_id) for token_id in ids]) + detokenizer.finish()
 
     def encode_chat(
@@ -92,7 +96,7 @@ class Tokenizer:
 
     def detokenizer(self, prompt_ids: np.ndarray | Sequence[int]) -> Detokenizer:
         """Decodes one answer to the prompt as it comes; special tokens have no text."""
-        return Detokenizer(self.token_bytes, self._special_ids, prompt_ids)
+        return Detokenizer(self.token_bytes, self.special_ids, prompt_ids)
 
     def _shield(self, value: Any, param: str) -> Any:
         try:

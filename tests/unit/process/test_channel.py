@@ -51,6 +51,14 @@ def test_messages_arrive_whole_and_in_order(folder: Path) -> None:
     assert answer == [output, EngineStats(num_steps=2, finished={"stop": 1}), RequestFailed("2", "internal", "gone")]
 
 
+def test_an_engine_that_waits_for_messages_can_be_wakened(folder: Path) -> None:
+    engine = EngineEnd(folder)
+    engine.wake()
+    engine.wake()
+    assert engine.receive(wait=True) == []
+    engine.close()
+
+
 def test_sending_to_an_engine_that_is_gone_does_not_block(folder: Path) -> None:
     async def talk() -> None:
         client = ClientEnd(folder)

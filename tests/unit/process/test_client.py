@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from pathlib import Path
 
@@ -46,6 +46,9 @@ class FakeEngine:
     @property
     def has_work(self) -> bool:
         return bool(self._inbox or self._running)
+
+    def notify(self, wake: Callable[[], None]) -> None:
+        pass
 
     def receive(self, message: EngineInput) -> None:
         self._inbox.append(message)

@@ -1,0 +1,84 @@
+"""Grammars on their way into the engine: compiled by threads of their own, kept by content.
+
+Compiling takes from a millisecond to seconds, so no step waits for it. A grammar that is done comes back as a message, in order
+with all others; the engine keeps it when it applies that message. So what is kept, and who waits, depends on messages alone.
+"""
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from queue import Empty, SimpleQueue
+
+from radixserve.errors import InvalidRequestError
+from radixserve.messages import GrammarFinished
+from radixserve.sampling.grammar import CompiledGrammar, GrammarBackend
+from radixserve.sampling_params import Grammar
+
+NUM_KEPT = 256
+"""Compiled grammars kept, those used last."""
+NUM_THREADS = 2
+"""One hard grammar does not hold up the easy ones behind it."""
+
+logger = logging.getLogger(__name__)
+
+
+def _ignore() -> None:
+    pass
+
+
+class Grammars:
+    """The compiled grammars of one engine. The engine's loop calls everything; `on_finished` is called by other threads."""
+
+    def __init__(self, load: Callable[[], GrammarBackend]) -> None:
+        """`load` makes the backend; it runs on a thread at once, so that the first request finds it made."""
+        self.on_finished: Callable[[], None] = _ignore
+        self._threads = ThreadPoolExecutor(NUM_THREADS, thread_name_prefix="grammars")
+        self._backend: Future[GrammarBackend] = self._threads.submit(load)
+        self._kept: OrderedDict[Grammar, CompiledGrammar] = OrderedDict()
+        self._made: dict[Grammar, CompiledGrammar] = {}
+        self._finished: SimpleQueue[GrammarFinished] = SimpleQueue()
+
+    @property
+    def has_finished(self) -> bool:
+        """Whether a grammar is done whose message was not taken yet."""
+        return not self._finished.empty()
+
+    def find(self, grammar: Grammar) -> CompiledGrammar | None:
+        """The grammar, if it is kept."""
+        found = self._kept.get(grammar)
+        if found is not None:
+            self._kept.move_to_end(grammar)
+        return found
+
+    def compile(self, grammar: Grammar) -> None:
+        """Begins to compile; `take_finished` will tell of its end."""
+        self._threads.submit(self._compile, grammar)
+
+    def take_finished(self) -> list[GrammarFinished]:
+        """The messages about grammars that are done since the last call."""
+        messages: list[GrammarFinished] = []
+        while True:
+            try:
+                messages.append(self._finished.get_nowait())
+            except Empty:
+                return messages
+
+    def keep(self, grammar: Grammar) -> CompiledGrammar:
+        """Takes a grammar in that was compiled without an error; the one that was not used for longest may go for it."""
+        compiled = self._kept[grammar] = self._made.pop(grammar)
+        if len(self._kept) > NUM_KEPT:
+            self._kept.popitem(last=False)
+        return compiled
+
+    def _compile(self, grammar: Grammar) -> None:
+        error: str | None = None
+        try:
+            self._made[grammar] = self._backend.result().compile(grammar)
+        except InvalidRequestError as refusal:
+            error = refusal.message
+        except Exception as fault:
+            logger.exception("a grammar could not be compiled")
+            error = f"the {grammar.kind} could not be compiled: {type(fault).__name__}: {fault}"
+        self._finished.put(GrammarFinished(grammar, error))
+        self.on_finished()

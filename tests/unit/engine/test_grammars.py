@@ -1,0 +1,167 @@
+"""Requests that wait for their grammar, seen through the engine, with a backend whose compilation the test holds in its hand."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from radixserve.engine.engine import Engine
+from radixserve.engine.grammars import NUM_KEPT, Grammars
+from radixserve.errors import InvalidRequestError
+from radixserve.messages import AbortRequest, GrammarFinished, RequestFailed
+from radixserve.sampling_params import Grammar
+from tests.hash_runner import hash_engine, solo
+from tests.traffic import Traffic
+
+WORD = Grammar("regex", "[a-z]+")
+
+
+class CountingMatcher:
+    """Allows every token, and is finished after `length` of them."""
+
+    fault = ""
+
+    def __init__(self, length: int) -> None:
+        self.left = length
+
+    @property
+    def finished(self) -> bool:
+        return self.left == 0
+
+    def fill_mask(self, mask: np.ndarray) -> None:
+        mask.fill(-1)
+
+    def accept(self, token_id: int) -> bool:
+        self.left -= 1
+        return self.left >= 0
+
+
+class HeldBackend:
+    """Compiles when `allowed` is set. `regex "["` is a bad grammar, a `choice` breaks the compiler."""
+
+    def __init__(self) -> None:
+        self.allowed = threading.Event()
+        self.compiled: list[Grammar] = []
+
+    def compile(self, grammar: Grammar) -> "HeldBackend":
+        assert self.allowed.wait(10)
+        self.compiled.append(grammar)
+        if grammar.source == "[":
+            raise InvalidRequestError("the regex can't be enforced: [", param="grammar")
+        if grammar.kind == "choice":
+            raise MemoryError("no more")
+        return self
+
+    def matcher(self, *, ignore_eos: bool) -> CountingMatcher:
+        return CountingMatcher(5)
+
+
+@pytest.fixture
+def backend() -> HeldBackend:
+    return HeldBackend()
+
+
+@pytest.fixture
+def engine(backend: HeldBackend) -> Engine:
+    return hash_engine(200, grammars=Grammars(lambda: backend))
+
+
+def wait(engine: Engine) -> None:
+    """Until the engine is called to work."""
+    called = threading.Event()
+    engine.notify(called.set)
+    while not engine.has_work:
+        assert called.wait(10)
+        called.clear()
+
+
+def test_others_go_on_while_a_grammar_is_compiled(engine: Engine, backend: HeldBackend) -> None:
+    traffic = Traffic(engine)
+    held = traffic.send([1, 2, 3], 8, grammar=WORD)
+    free = traffic.send([1, 2, 3], 8)
+    traffic.run()
+    assert traffic.ended == {free: "length"}
+    assert not engine.has_work
+    backend.allowed.set()
+    wait(engine)
+    traffic.run()
+    assert traffic.answers[held] == solo([1, 2, 3], 5)
+    assert traffic.ended[held] == "stop"
+
+
+def test_equal_grammars_are_compiled_once(engine: Engine, backend: HeldBackend) -> None:
+    traffic = Traffic(engine)
+    for _ in range(3):
+        traffic.send([1, 2], 8, grammar=Grammar("regex", "[a-z]+"))
+    traffic.step()
+    backend.allowed.set()
+    wait(engine)
+    traffic.run()
+    late = traffic.send([1, 2], 8, grammar=WORD)
+    traffic.run()
+    assert traffic.ended[late] == "stop"
+    assert backend.compiled == [WORD]
+
+
+def test_an_aborted_request_does_not_wait_for_its_grammar(engine: Engine, backend: HeldBackend) -> None:
+    traffic = Traffic(engine)
+    rid, other = traffic.send([1, 2], 8, grammar=WORD), traffic.send([1, 2], 8, grammar=WORD)
+    traffic.step()
+    engine.receive(AbortRequest(rid))
+    traffic.step()
+    assert traffic.ended == {rid: "abort"}
+    backend.allowed.set()
+    wait(engine)
+    traffic.run()
+    assert traffic.ended == {rid: "abort", other: "stop"}
+    assert engine.stats().finished == {"abort": 1, "stop": 1}
+
+
+@pytest.mark.parametrize(
+    ("grammar", "words"),
+    [(Grammar("regex", "["), "can't be enforced: ["), (Grammar("choice", "[]"), "could not be compiled: MemoryError: no more")],
+)
+def test_a_failed_compilation_ends_those_who_wait_for_it_and_no_other(
+    engine: Engine, backend: HeldBackend, grammar: Grammar, words: str
+) -> None:
+    traffic = Traffic(engine)
+    bad, good = traffic.send([1, 2], 8, grammar=grammar), traffic.send([1, 2], 8)
+    traffic.run()
+    assert traffic.ended == {good: "length"}
+    backend.allowed.set()
+    wait(engine)
+    [refusal] = engine.step()
+    assert isinstance(refusal, RequestFailed)
+    assert (refusal.rid, refusal.kind, refusal.param) == (bad, "invalid_request", "grammar")
+    assert words in refusal.message
+    assert engine.stats().finished == {"error": 1, "length": 1}
+
+
+def test_an_engine_without_a_backend_refuses_grammars() -> None:
+    traffic = Traffic(hash_engine(100))
+    rid = traffic.send([1], 2, grammar=WORD)
+    traffic.run()
+    assert traffic.ended == {rid: "invalid_request"}
+
+
+def test_the_grammars_that_are_not_used_go_first(backend: HeldBackend) -> None:
+    backend.allowed.set()
+    grammars = Grammars(lambda: backend)
+    done = threading.Event()
+    grammars.on_finished = done.set
+
+    def keep(name: str) -> Grammar:
+        grammar = Grammar("regex", name)
+        done.clear()
+        grammars.compile(grammar)
+        assert done.wait(10)
+        assert grammars.take_finished() == [GrammarFinished(grammar)]
+        grammars.keep(grammar)
+        return grammar
+
+    first, second = keep("first"), keep("second")
+    for number in range(NUM_KEPT - 1):
+        assert grammars.find(first) is not None
+        keep(str(number))
+    assert grammars.find(first) is not None
+    assert grammars.find(second) is None
