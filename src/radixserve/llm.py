@@ -26,6 +26,7 @@ from radixserve.engine.engine import Engine
 from radixserve.errors import BusyError, InvalidRequestError, RadixServeError
 from radixserve.messages import (
     AbortRequest,
+    CacheNews,
     EngineInfo,
     EngineOutput,
     EngineStats,
@@ -211,7 +212,7 @@ class LLM:
             self._wakened.wait()
         self._wakened.clear()
         for output in self.engine.step():
-            if not isinstance(output, EngineInfo | EngineStats) and output.rid in self._mail:
+            if not isinstance(output, EngineInfo | EngineStats | CacheNews) and output.rid in self._mail:
                 self._mail[output.rid].append(output)
 
     def _outputs(self, requests: list[GenerateRequest]) -> Iterator[Output]:

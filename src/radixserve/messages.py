@@ -53,7 +53,29 @@ class GrammarFinished(msgspec.Struct, frozen=True, tag=True):
     error: str | None = None
 
 
-EngineInput = GenerateRequest | AbortRequest | FlushRequest | UpdateWeightsRequest | GrammarFinished
+class CacheAct(msgspec.Struct, frozen=True, tag=True):
+    """What an operator does to the tree. Answered by CommandResult; refused as invalid for a node that is not there.
+
+    `node` is a node's serial number; without one the act is about everything (unpin, evict) or about the longest cached prefix
+    of `prompt_ids` (pin). `subtree`: pin every leaf at or below the node, not the node alone.
+    """
+
+    rid: str
+    act: Literal["pin", "unpin", "evict"]
+    node: int | None = None
+    prompt_ids: bytes = b""
+    subtree: bool = False
+    cache_salt: str | None = None
+    adapter: str | None = None
+
+
+class WatchRequest(msgspec.Struct, frozen=True, tag=True):
+    """From now on (`on`) tell what happens in the cache, or stop it. Answered by the CacheNews of a snapshot when `on`."""
+
+    on: bool
+
+
+EngineInput = GenerateRequest | AbortRequest | FlushRequest | UpdateWeightsRequest | GrammarFinished | CacheAct | WatchRequest
 
 
 class TokenLogprob(msgspec.Struct, frozen=True):
@@ -92,10 +114,17 @@ class RequestFailed(msgspec.Struct, frozen=True, tag=True):
 
 
 class CommandResult(msgspec.Struct, frozen=True, tag=True):
-    """A FlushRequest or UpdateWeightsRequest was carried out; `message` says what was done."""
+    """A command was carried out; `message` says what was done, `figures` its numbers."""
 
     rid: str
     message: str
+    figures: dict[str, int] = {}
+
+
+class CacheNews(msgspec.Struct, frozen=True, tag=True):
+    """What happened in the cache since the last CacheNews, sent after a step while somebody watches; `observe/news.py` opens it."""
+
+    sealed: bytes
 
 
 class EngineInfo(msgspec.Struct, frozen=True, tag=True):
@@ -137,4 +166,4 @@ class EngineStats(msgspec.Struct, frozen=True, tag=True):
     """Requests ended, by finish reason."""
 
 
-EngineOutput = Output | RequestFailed | CommandResult | EngineInfo | EngineStats
+EngineOutput = Output | RequestFailed | CommandResult | EngineInfo | EngineStats | CacheNews

@@ -231,6 +231,26 @@ class CacheMachine(RuleBasedStateMachine):
         assert self.cache.evictable_size == evictable - evicted
         assert self.evicted()[num_evicted:] == expected
 
+    @precondition(lambda self: self.cache.num_nodes)
+    @rule(data=st.data())
+    def evict_below(self, data: st.DataObject) -> None:
+        top = data.draw(st.sampled_from([node for _, node in self.cache.walk()]))
+        below, protected = list(self.cache.tree.walk_below(top)), self.cache.protected_size
+        unlocked = sum(node.num_tokens for node in below if not node.lock_ref)
+        assert self.cache.evict_below(top) == unlocked
+        assert self.cache.protected_size == protected
+        assert not any(node.parent for node in below if not node.lock_ref)
+
+    @precondition(lambda self: self.cache.num_nodes)
+    @rule(data=st.data())
+    def hold(self, data: st.DataObject) -> None:
+        """A pin: nothing evicts its path."""
+        node = data.draw(st.sampled_from([node for _, node in self.cache.walk()]))
+        lease, (_, path) = self.cache.hold(node), self.cached()[node]
+        self.cache.evict(self.cache.num_slots)
+        assert self.cached()[node][1] == path
+        self.requests.append(Request(lease.extra_key, path, lease, len(path)))
+
     @rule()
     def flush(self) -> None:
         if self.requests:
@@ -248,6 +268,12 @@ class CacheMachine(RuleBasedStateMachine):
     @invariant()
     def is_sound(self) -> None:
         self.cache.check()
+
+    @invariant()
+    def upcoming_victims_are_foretold(self) -> None:
+        before = self.snapshot()
+        assert [node.serial for node in self.cache.queue.upcoming(self.cache.clock)] == self.victims(self.cache.num_slots + 1)
+        assert self.snapshot() == before
 
     @invariant()
     def each_slot_holds_what_it_should(self) -> None:

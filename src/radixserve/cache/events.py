@@ -1,38 +1,78 @@
-"""What the tree tells its listeners: a node came, was split, or went. Serial numbers name nodes.
+"""What the cache tells its listeners: how the tree changed, and who uses what. Serial numbers name nodes; a path
+is a node's way up to the root.
 
 Nobody listens by default, and then no event is made. A listener is called in the middle of an operation: it must not call the
-cache back.
+cache back. The events say everything that changes a node: who applies them to a copy of the tree has the tree, as
+`observe/mirror.py` does.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from radixserve.req import ExtraKey
 
 
-@dataclass(frozen=True, slots=True)
-class Inserted:
-    """A leaf was added below `parent` (a root's number where it starts a prompt). `tokens`: int32 ids of its edge, as bytes."""
+class Inserted(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """An unlocked leaf was added below `parent` (a root's number where it starts a prompt).
+
+    `tokens`, `slots`: int32 of its edge, as bytes.
+    """
 
     extra_key: ExtraKey
     serial: int
     parent: int
     tokens: bytes
     time: int
+    slots: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Split:
-    """Node `serial` kept its end; its first `at` tokens, `tokens`, became the new node `upper` above it."""
+class Split(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """Node `serial` kept its end; its first `at` tokens, `tokens`, became the new node `upper` above it. Both were used then."""
 
     serial: int
     upper: int
     at: int
     tokens: bytes
+    time: int
 
 
-@dataclass(frozen=True, slots=True)
-class Evicted:
+class Acquired(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """A request hit the path of `serial` (the root's number where it hit nothing): it is locked and was used at `time`."""
+
+    extra_key: ExtraKey
+    serial: int
+    time: int
+
+
+class Published(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """A request's lock moved from node `start` down to `serial`: the nodes below `start` are locked and were used at `time`."""
+
+    start: int
+    serial: int
+    time: int
+
+
+class Released(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """A lock of the path of `serial` was given back; the path was used at `time`."""
+
+    serial: int
+    time: int
+
+
+class Locked(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """The path of `serial` was locked without being used: for a copy, or by a pin."""
+
+    serial: int
+
+
+class Unlocked(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """A `Locked` was taken back."""
+
+    serial: int
+
+
+class Evicted(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """A leaf of `num_tokens` went, last used at `last_access_time`. `tokens`: int32 ids of its edge, as bytes."""
 
     serial: int
@@ -44,12 +84,11 @@ class Evicted:
     """Time of the `acquire` whose lease needed the room; None when no lease did."""
 
 
-@dataclass(frozen=True, slots=True)
-class Flushed:
+class Flushed(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """Everything went."""
 
     num_tokens: int
 
 
-CacheEvent = Inserted | Split | Evicted | Flushed
+CacheEvent = Inserted | Split | Acquired | Published | Released | Locked | Unlocked | Evicted | Flushed
 CacheListener = Callable[[CacheEvent], None]

@@ -11,7 +11,8 @@ That an entry may be out of date relies on one rule: while a node lives, its cla
 with both. What hides behind a stale entry would go later than the entry says, never sooner.
 """
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator, Set
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import Any
 
@@ -113,6 +114,13 @@ class Priority(Policy):
         return node.priority, node.last_access_time
 
 
+NOT_IN_HEAP = -1
+"""Index of an entry of a frontier that no heap has."""
+
+_Frontier = list[tuple[Any, int, int, Node]]
+"""A heap of (order, serial, index in the class's heap, node)."""
+
+
 class EvictionQueue:
     """The unlocked leaves in the policy's order."""
 
@@ -145,9 +153,53 @@ class EvictionQueue:
         node.queued = False
         return node
 
+    def remove(self, nodes: Set[Node]) -> None:
+        """Takes out what is in it of `nodes`, by going through all of it."""
+        for heap in self._heaps:
+            heap[:] = [entry for entry in heap if entry[2] not in nodes]
+            heapify(heap)
+        for node in nodes:
+            node.queued = False
+
+    def upcoming(self, clock: int) -> Iterator[Node]:
+        """The nodes in the order in which `pop` would give them, if each were removed and nothing else happened. Changes nothing.
+
+        It looks only at the heads: the first n cost as much as n pops. Each class has a frontier: the entries whose turn may be
+        next. What is found out of date goes back into a frontier with its present order, which is never smaller.
+        """
+        policy = self._policy
+        frontiers: list[_Frontier] = [[(*heap[0][:2], 0, heap[0][2])] if heap else [] for heap in self._heaps]
+        gone: Counter[Node] = Counter()
+        passed: set[Node] = set()
+        while (class_ := self._first_class(frontiers, clock)) is not None:
+            order, serial, index, node = heappop(frontiers[class_])
+            heap = self._heaps[class_]
+            for below in (2 * index + 1, 2 * index + 2) if index >= 0 else ():
+                if below < len(heap):
+                    heappush(frontiers[class_], (*heap[below][:2], below, heap[below][2]))
+            if node.lock_ref or len(node.children) > gone[node]:
+                passed.add(node)
+                continue
+            now = policy.class_of(node), policy.order(node)
+            if now != (class_, order):
+                heappush(frontiers[now[0]], (now[1], serial, NOT_IN_HEAP, node))
+                continue
+            yield node
+            parent = node.parent
+            assert parent is not None
+            gone[parent] += 1
+            is_leaf = gone[parent] == len(parent.children) and not parent.lock_ref and parent.parent is not None
+            if is_leaf and (not parent.queued or parent in passed):
+                heappush(frontiers[policy.class_of(parent)], (policy.order(parent), parent.serial, NOT_IN_HEAP, parent))
+
     def clear(self) -> None:
         for heap in self._heaps:
             heap.clear()
+
+    def _first_class(self, frontiers: list[_Frontier], clock: int) -> int | None:
+        """The class whose head goes first."""
+        classes = [class_ for class_, frontier in enumerate(frontiers) if frontier]
+        return min(classes, key=lambda class_: self._policy.rank(class_, frontiers[class_][0][0], clock), default=None)
 
     def _push(self, node: Node) -> None:
         heappush(self._heaps[self._policy.class_of(node)], (self._policy.order(node), node.serial, node))

@@ -45,7 +45,7 @@ class Lease:
     """`num_slots` slots and room for more."""
     num_slots: int
     time: int
-    """The clock at its `acquire`. No two leases have the same."""
+    """The clock at its `acquire`. No two requests' leases have the same."""
     copy: tuple[Slots, Slots] | None = None
     """(source, target) slots of KV to copy before anything is computed: from the first `extend` until `finish_copy`."""
     source: tuple[Slots, Node] | None = None

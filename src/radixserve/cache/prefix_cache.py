@@ -16,10 +16,22 @@ from collections.abc import Iterator
 import numpy as np
 
 from radixserve.cache.audit import audit
-from radixserve.cache.events import CacheEvent, CacheListener, Evicted, Flushed, Inserted, Split
+from radixserve.cache.events import (
+    Acquired,
+    CacheEvent,
+    CacheListener,
+    Evicted,
+    Flushed,
+    Inserted,
+    Locked,
+    Published,
+    Released,
+    Split,
+    Unlocked,
+)
 from radixserve.cache.eviction import EvictionQueue, make_policy
 from radixserve.cache.lease import Lease, Match
-from radixserve.cache.radix_tree import Node, RadixTree, Walk
+from radixserve.cache.radix_tree import Node, RadixTree, Root, Walk
 from radixserve.cache.slot_pool import SlotPool
 from radixserve.errors import BusyError, LockError, OutOfSlotsError
 from radixserve.req import SHARED, ExtraKey
@@ -129,12 +141,14 @@ class PrefixCache:
         if walk.path:
             np.concatenate([passed.slots for passed in walk.path], out=buffer[: walk.end])
         lease = Lease(extra_key, priority, node, walk.end, walk.end, buffer, walk.end, self._clock)
+        if self.listeners:
+            self._tell(Acquired(extra_key, node.serial, self._clock))
         page = tree.partial_page(walk, tokens) if self.enabled else None
         if page is not None:
             slots, owner, num_shared = page
             lease.source = slots, owner
             lease.cached_len += num_shared
-            tree.lock(owner)
+            self._lock(owner)
         self.leases.add(lease)
         return lease
 
@@ -183,6 +197,8 @@ class PrefixCache:
         if walk.end < end:
             node = self._insert(lease, node, tokens, walk.end)
         self.tree.lock(node, top=lease.node)
+        if self.listeners:
+            self._tell(Published(lease.node.serial, node.serial, self._clock))
         lease.node, lease.tree_len = node, end
         self._request_size -= end - start
         return (start, walk.end) if walk.end > start else None
@@ -199,8 +215,31 @@ class PrefixCache:
         while node is not None:
             node.last_access_time = self._clock
             node = node.parent
-        self._unlock(lease.node)
+        self.tree.unlock(lease.node)
+        self._offer(lease.node)
         self.leases.remove(lease)
+        if self.listeners:
+            self._tell(Released(lease.node.serial, self._clock))
+
+    def hold(self, node: Node) -> Lease:
+        """Locks the path of `node` for someone who only wants to keep it; it doesn't count as used. `release` ends it."""
+        path: list[Node] = []
+        walked = node
+        while walked.parent is not None:
+            path.append(walked)
+            walked = walked.parent
+        assert isinstance(walked, Root), "the node is in the tree"
+        slots = np.concatenate([passed.slots for passed in reversed(path)])
+        self._lock(node)
+        lease = Lease(walked.extra_key, node.priority, node, len(slots), len(slots), slots, len(slots), self._clock)
+        self.leases.add(lease)
+        return lease
+
+    def end_of_match(self, tokens: bytes, extra_key: ExtraKey = SHARED) -> Node | None:
+        """The node that ends where the longest cached prefix of whole pages ends, split off if need be; None if there is none."""
+        walk = self.tree.walk(self.tree.find_root(extra_key), tokens)
+        node = self._end_of(walk)
+        return node if walk.path else None
 
     def evict(self, num_tokens: int, lease: Lease | None = None) -> int:
         """Removes unlocked leaves, whole nodes in the policy's order, until at least `num_tokens` slots are freed or none is left.
@@ -211,14 +250,16 @@ class PrefixCache:
         evicted = 0
         while evicted < num_tokens and (node := self.queue.pop(self._clock)) is not None:
             evicted += node.num_tokens
-            parent = self.tree.remove(node)
-            self.pool.free(node.slots)
-            if not parent.children and not parent.lock_ref and parent.parent is not None:
-                self.queue.offer(parent)
-            if self.listeners:
-                self._tell(Evicted(node.serial, node.num_tokens, node.last_access_time, self._clock, node.key, evicted_for))
-        self.num_evicted += evicted
+            self._remove(node, evicted_for)
         return evicted
+
+    def evict_below(self, top: Node) -> int:
+        """Removes `top` and everything below it but what is locked; returns the number of tokens evicted."""
+        unlocked = [node for node in self.tree.walk_below(top) if not node.lock_ref]
+        for node in reversed(unlocked):
+            self._remove(node)
+        self.queue.remove(set(unlocked))
+        return sum(node.num_tokens for node in unlocked)
 
     def flush(self) -> int:
         """Empties every namespace; returns the number of tokens dropped. Raises BusyError while any request holds a lease."""
@@ -251,7 +292,7 @@ class PrefixCache:
         walk.path.append(upper)
         walk.node, walk.child, walk.inside = upper, None, 0
         if self.listeners:
-            self._tell(Split(lower.serial, upper.serial, upper.num_tokens, upper.key))
+            self._tell(Split(lower.serial, upper.serial, upper.num_tokens, upper.key, self._clock))
         return upper
 
     def _stamp(self, node: Node, priority: int) -> None:
@@ -274,7 +315,7 @@ class PrefixCache:
             value = value.copy()  # a view would keep the whole buffer alive
         leaf = self.tree.insert(parent, key, value, time=self._clock, priority=lease.priority)
         if self.listeners:
-            self._tell(Inserted(lease.extra_key, leaf.serial, parent.serial, key, self._clock))
+            self._tell(Inserted(lease.extra_key, leaf.serial, parent.serial, key, self._clock, value.tobytes()))
         return leaf
 
     def _make_room(self, lease: Lease, needed: int) -> None:
@@ -298,10 +339,28 @@ class PrefixCache:
             return
         lease.source, lease.cached_len = None, lease.tree_len
         self._offer(owner)
+        if self.listeners:
+            self._tell(Unlocked(owner.serial))
+
+    def _remove(self, node: Node, evicted_for: int | None = None) -> None:
+        """Evicts an unlocked leaf; its entry in the queue is the caller's to take out."""
+        parent = self.tree.remove(node)
+        self.pool.free(node.slots)
+        self._offer(parent)
+        self.num_evicted += node.num_tokens
+        if self.listeners:
+            self._tell(Evicted(node.serial, node.num_tokens, node.last_access_time, self._clock, node.key, evicted_for))
+
+    def _lock(self, node: Node) -> None:
+        self.tree.lock(node)
+        if self.listeners:
+            self._tell(Locked(node.serial))
 
     def _unlock(self, node: Node) -> None:
         self.tree.unlock(node)
         self._offer(node)
+        if self.listeners:
+            self._tell(Unlocked(node.serial))
 
     def _tell(self, event: CacheEvent) -> None:
         for listener in self.listeners:

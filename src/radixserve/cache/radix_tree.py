@@ -259,6 +259,14 @@ class RadixTree:
                 yield depth, node
                 stack += [(depth + 1, child) for child in reversed(node.children.values())]
 
+    def walk_below(self, top: Node) -> Iterator[Node]:
+        """`top` and every node below it, parents first."""
+        stack = [top]
+        while stack:
+            node = stack.pop()
+            yield node
+            stack += reversed(node.children.values())
+
     def _attach(self, parent: Node, node: Node) -> None:
         first_page = node.key[: self.page_bytes]
         parent.children[first_page] = node

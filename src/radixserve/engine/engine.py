@@ -11,12 +11,14 @@ import numpy as np
 
 from radixserve.batch import ForwardBatch
 from radixserve.cache.prefix_cache import PrefixCache
+from radixserve.engine.acts import CacheActs
 from radixserve.engine.answer import Answer, End
 from radixserve.engine.grammars import Grammars
 from radixserve.engine.runner import Runner, StepResult
 from radixserve.errors import InvalidRequestError, ModelError
 from radixserve.messages import (
     AbortRequest,
+    CacheAct,
     CommandResult,
     EngineInfo,
     EngineInput,
@@ -30,6 +32,7 @@ from radixserve.messages import (
     RequestFailed,
     TokenLogprob,
     UpdateWeightsRequest,
+    WatchRequest,
 )
 from radixserve.req import ExtraKey, Req
 from radixserve.sampling_params import Grammar
@@ -62,6 +65,7 @@ class Engine:
         self._answers: dict[str, Answer] = {}
         self._num_arrivals = 0
         self._totals = EngineTotals()
+        self._acts = CacheActs(scheduler, self._reqs)
 
     @property
     def cache(self) -> PrefixCache:
@@ -89,7 +93,7 @@ class Engine:
             result = self._runner.launch(batch).result()
             self.scheduler.commit(batch)
             outputs += self._deliver(batch, result)
-        return outputs
+        return outputs + self._acts.news()
 
     def stats(self) -> EngineStats:
         """Gauges and totals as of now."""
@@ -127,6 +131,10 @@ class Engine:
                     outputs.append(self._update_weights(message))
                 case GrammarFinished():
                     outputs += self._start_compiled(message)
+                case CacheAct():
+                    outputs.append(self._acts.carry_out(message))
+                case WatchRequest():
+                    outputs += self._acts.watch(message.on)
         return outputs
 
     def _arrive(self, message: GenerateRequest) -> list[EngineOutput]:
@@ -153,6 +161,10 @@ class Engine:
             extra_key=ExtraKey(message.adapter, message.cache_salt),
             priority=message.priority,
         )
+        try:
+            self._acts.pins.check(req)
+        except InvalidRequestError as error:
+            return [RequestFailed(message.rid, "invalid_request", error.message, error.param, error.code)]
         self._num_arrivals += 1
         self._reqs[req.rid] = req
         self._answers[req.rid] = Answer(req, self.tokenizer)
@@ -202,7 +214,7 @@ class Engine:
     def _flush(self, message: FlushRequest) -> EngineOutput:
         if self.scheduler.has_work:
             return self._busy(message.rid, "flush the cache")
-        return CommandResult(message.rid, f"flushed {self.cache.flush()} tokens")
+        return CommandResult(message.rid, self._empty_tree())
 
     def _update_weights(self, message: UpdateWeightsRequest) -> EngineOutput:
         """KV belongs to the weights that computed it, so new weights start with an empty tree."""
@@ -212,7 +224,11 @@ class Engine:
             self._runner.update_weights(message.model)
         except ModelError as error:
             return RequestFailed(message.rid, "invalid_request", str(error), "model")
-        return CommandResult(message.rid, f"loaded {message.model}, flushed {self.cache.flush()} tokens")
+        return CommandResult(message.rid, f"loaded {message.model}, {self._empty_tree()}")
+
+    def _empty_tree(self) -> str:
+        num_pins = self._acts.pins.clear()
+        return f"flushed {self.cache.flush()} tokens" + (f" and ended {num_pins} pins" if num_pins else "")
 
     def _busy(self, rid: str, wish: str) -> RequestFailed:
         scheduler = self.scheduler

@@ -13,7 +13,7 @@ import os
 import random
 import shutil
 import signal
-from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from multiprocessing import resource_tracker
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
@@ -24,6 +24,8 @@ from radixserve.config import EngineConfig
 from radixserve.errors import BusyError, ConfigError, EngineDeadError, InvalidRequestError, RadixServeError
 from radixserve.messages import (
     AbortRequest,
+    CacheAct,
+    CacheNews,
     CommandResult,
     EngineInfo,
     EngineOutput,
@@ -33,6 +35,7 @@ from radixserve.messages import (
     Output,
     RequestFailed,
     UpdateWeightsRequest,
+    WatchRequest,
 )
 from radixserve.process import worker
 from radixserve.process.channel import ClientEnd, make_folder
@@ -53,6 +56,8 @@ class EngineClient:
         """Set once the process has ended, wanted or not."""
         self.failure: RadixServeError | None = None
         """Why it is dead, or can't go on."""
+        self.on_cache_news: Callable[[CacheNews], None] | None = None
+        """Called with what the engine tells after `watch(True)`."""
         self._ids = itertools.count()
         self._news: dict[str, _News] = {}
         """Who waits for news of which id."""
@@ -105,11 +110,19 @@ class EngineClient:
 
     async def flush(self) -> str:
         """Empties the tree and says what was done. Raises BusyError while requests wait or run."""
-        return await self._command(FlushRequest(self._next_id()))
+        return (await self._command(FlushRequest(self._next_id()))).message
+
+    async def act(self, act: CacheAct) -> CommandResult:
+        """Pins, unpins or evicts. Raises InvalidRequestError for what is not in the tree."""
+        return await self._command(msgspec.structs.replace(act, rid=self._next_id()))
+
+    def watch(self, on: bool) -> None:
+        """Has the engine tell `on_cache_news` what happens in its cache, beginning with a snapshot; or no more."""
+        self._channel.send([WatchRequest(on)])
 
     async def update_weights(self, model: str) -> str:
         """Loads other weights of the same shape and flushes. Raises BusyError, or InvalidRequestError naming what is wrong."""
-        return await self._command(UpdateWeightsRequest(self._next_id(), model))
+        return (await self._command(UpdateWeightsRequest(self._next_id(), model))).message
 
     def fail_open(self, reason: str) -> int:
         """Ends every open request with RadixServeError(reason), as if the engine had; returns how many there were."""
@@ -117,12 +130,12 @@ class EngineClient:
             news.put_nowait(RequestFailed(rid=rid, kind="internal", message=reason))
         return len(self._news)
 
-    async def _command(self, message: FlushRequest | UpdateWeightsRequest) -> str:
+    async def _command(self, message: FlushRequest | UpdateWeightsRequest | CacheAct) -> CommandResult:
         with self._listen([message.rid]) as news:
             self._channel.send([message])
             result = _unless_failed(await news.get())
             assert isinstance(result, CommandResult)
-            return result.message
+            return result
 
     @contextlib.contextmanager
     def _listen(self, rids: Iterable[str]) -> Iterator[_News]:
@@ -177,6 +190,9 @@ class EngineClient:
                 self.stats = message
             case EngineInfo():
                 self._info.set_result(message)
+            case CacheNews():
+                if self.on_cache_news is not None:
+                    self.on_cache_news(message)
             case RequestFailed(rid=worker.NO_REQUEST):
                 kind = ConfigError if message.kind == "invalid_request" else EngineDeadError
                 self.failure = kind(message.message)

@@ -1,0 +1,93 @@
+"""What an operator does to the cache of an engine: pin, unpin, evict, watch. Applied in order like every other message."""
+
+from collections.abc import Mapping
+
+from radixserve.cache.pins import Pins
+from radixserve.cache.radix_tree import Node
+from radixserve.errors import InvalidRequestError
+from radixserve.messages import CacheAct, CacheNews, CommandResult, EngineOutput, RequestFailed
+from radixserve.observe.news import seal
+from radixserve.observe.watch import Watch
+from radixserve.req import ExtraKey, Req
+from radixserve.scheduler.scheduler import Scheduler
+
+
+class CacheActs:
+    """Acts on one scheduler's cache. `reqs`: the engine's requests, kept up to date by it."""
+
+    def __init__(self, scheduler: Scheduler, reqs: Mapping[str, Req]) -> None:
+        self._scheduler = scheduler
+        self._reqs = reqs
+        self._cache = scheduler.cache
+        self.pins = Pins(scheduler.cache)
+        self._watch: Watch | None = None
+
+    def carry_out(self, message: CacheAct) -> CommandResult | RequestFailed:
+        """Does what the message says and reports it."""
+        try:
+            match message.act:
+                case "pin":
+                    return self._pin(message)
+                case "unpin":
+                    return self._unpin(message)
+                case "evict":
+                    return self._evict(message)
+        except InvalidRequestError as error:
+            return RequestFailed(message.rid, "invalid_request", error.message, error.param, error.code)
+
+    def watch(self, on: bool) -> list[EngineOutput]:
+        """Begins to watch, with a snapshot, or stops."""
+        if self._watch is not None:
+            self._watch.stop()
+        self._watch = Watch(self._scheduler, self.pins) if on else None
+        return [CacheNews(seal(self._watch.snapshot()))] if self._watch is not None else []
+
+    def news(self) -> list[EngineOutput]:
+        """What happened since the last call, while somebody watches."""
+        news = self._watch.news() if self._watch is not None else None
+        return [CacheNews(seal(news))] if news is not None else []
+
+    def _pin(self, message: CacheAct) -> CommandResult:
+        node = self._find(message.node) if message.node is not None else self._find_prefix(message)
+        added = self.pins.pin(node, self._reqs.values(), subtree=message.subtree)
+        figures = {"node": node.serial, "newly_pinned_tokens": added, "pinned_tokens": self.pins.num_tokens}
+        return CommandResult(message.rid, f"pinned {added} tokens more, {self.pins.num_tokens} in all", figures)
+
+    def _unpin(self, message: CacheAct) -> CommandResult:
+        number = self.pins.unpin(self._find(message.node)) if message.node is not None else self.pins.clear()
+        if message.node is not None and not number:
+            raise InvalidRequestError(f"nothing at or below node {message.node} is pinned", param="node", code="not_pinned")
+        figures = {"ended_pins": number, "pinned_tokens": self.pins.num_tokens}
+        return CommandResult(message.rid, f"ended {number} pins; {self.pins.num_tokens} tokens are still pinned", figures)
+
+    def _evict(self, message: CacheAct) -> CommandResult:
+        roots = list(self._cache.tree.roots.values())
+        tops = (
+            [self._find(message.node)]
+            if message.node is not None
+            else [child for root in roots for child in root.children.values()]
+        )
+        evicted = sum(self._cache.evict_below(top) for top in tops)
+        kept = sum(node.num_tokens for top in tops if top.parent is not None for node in self._cache.tree.walk_below(top))
+        why = f"; {kept} are in use or pinned and stay" if kept else ""
+        return CommandResult(message.rid, f"evicted {evicted} tokens{why}", {"evicted_tokens": evicted, "kept_tokens": kept})
+
+    def _find(self, serial: int) -> Node:
+        for _, node in self._cache.walk():
+            if node.serial == serial:
+                return node
+        raise InvalidRequestError(
+            f"node {serial} is not in the tree: it was evicted, or never was; GET /cache/tree lists the nodes",
+            param="node",
+            code="node_not_found",
+        )
+
+    def _find_prefix(self, message: CacheAct) -> Node:
+        node = self._cache.end_of_match(message.prompt_ids, ExtraKey(message.adapter, message.cache_salt))
+        if node is None:
+            raise InvalidRequestError(
+                "nothing of this prompt is in the cache: send it as a request, or to POST /cache/warm, then pin it",
+                param="prompt",
+                code="not_cached",
+            )
+        return node
