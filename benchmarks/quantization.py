@@ -58,7 +58,7 @@ class Stepper:
             slot_table=self._table,
         )
         self._attention.plan(batch)
-        return self._decoder.forward(batch, self._attention)
+        return self._decoder.logits(self._decoder.forward(batch, self._attention), batch.logits_rows)
 
 
 def perplexity(decoder: Decoder, ids: torch.Tensor) -> float:

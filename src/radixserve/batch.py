@@ -1,15 +1,25 @@
 """The input of one step of the model: ragged, every request a run of tokens, prefill and decode alike.
 
 The scheduler plans it on the host; `to` brings it to the model's device. T is the number of tokens in the batch, B of requests,
-R of rows whose logits are needed (one a request that will be given a token).
+R of rows whose logits are needed (one a request that will be given a token). Logits that score prompts are named apart, since a
+long prompt has too many of them to be held at once.
 """
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from radixserve.req import Req
+
+
+class ScoredRun(NamedTuple):
+    """Tokens [start, start + length) of a prompt, rows [row, row + length) of a step. Their logits score the tokens after them."""
+
+    req: Req
+    start: int
+    row: int
+    length: int
 
 
 @dataclass(slots=True)
@@ -36,6 +46,8 @@ class ForwardBatch:
     """[R]: whose logits those are."""
     slot_table: torch.Tensor
     """int32 [max_running, max_context_len], on the device: slots of each row's tokens."""
+    scored: list[ScoredRun] = field(default_factory=list)
+    """Whose prompts are scored, for `prompt_logprobs`."""
     copies: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)
     """(source slots, target slots), int64 each: KV to copy before anything is computed (copy on write)."""
     attention: Any = None

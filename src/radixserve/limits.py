@@ -18,10 +18,14 @@ class Limits(msgspec.Struct, frozen=True):
     num_slots: int
     page_size: int
 
+    @property
+    def pool_len(self) -> int:
+        """Tokens that the pool holds, in whole pages."""
+        return self.num_slots // self.page_size * self.page_size
+
     def max_output(self, prompt_len: int) -> int:
         """Most tokens a prompt of this length can be answered with. The last token's KV is never computed: it needs no slot."""
-        pool_len = self.num_slots // self.page_size * self.page_size
-        return min(self.max_context_len - prompt_len, pool_len - prompt_len + 1)
+        return min(self.max_context_len - prompt_len, self.pool_len - prompt_len + 1)
 
     def check(self, prompt_ids: np.ndarray, params: SamplingParams) -> int:
         """Returns the effective max_tokens of a request. `prompt_ids`: int32 [prompt_len].
@@ -38,9 +42,14 @@ class Limits(msgspec.Struct, frozen=True):
             raise InvalidRequestError(
                 f"the prompt holds token id {bad}: ids must be between 0 and {self.vocab_size - 1}", param="prompt"
             )
+        if params.prompt_logprobs is not None and params.logprob_start_len >= prompt_len:
+            raise InvalidRequestError(
+                f"logprob_start_len is {params.logprob_start_len}: must be below the prompt's {prompt_len} tokens",
+                param="logprob_start_len",
+            )
         room = self.max_output(prompt_len)
         asked = params.max_tokens if params.max_tokens is not None else max(params.min_tokens, 1)
-        if asked > room:
+        if asked > room or prompt_len > self.pool_len:  # an answer of no tokens needs slots for its prompt all the same
             self._refuse(prompt_len, asked)
         return asked if params.max_tokens is not None else room
 
@@ -53,8 +62,9 @@ class Limits(msgspec.Struct, frozen=True):
                 param="max_tokens" if prompt_len < self.max_context_len else "prompt",
                 code=code,
             )
+        needed = prompt_len + max(asked, 1) - 1
         raise InvalidRequestError(
-            f"the prompt has {prompt_len} tokens and max_tokens is {asked}, which needs {prompt_len + asked - 1} slots: the pool "
+            f"the prompt has {prompt_len} tokens and max_tokens is {asked}, which needs {needed} slots: the pool "
             f"holds {self.num_slots}; shorten the request or raise --num-slots",
             param="max_tokens" if prompt_len <= self.num_slots else "prompt",
             code=code,

@@ -74,6 +74,8 @@ class Generation:
     choices: list[Choice]
     prompt_tokens: int = 0
     cached_tokens: int = 0
+    prompt_logprobs: list[TokenLogprob] = field(default_factory=list)
+    """Of the tokens after position `logprob_start_len`, if `prompt_logprobs` asked for them; the first token has none."""
 
     @property
     def text(self) -> str:
@@ -325,6 +327,7 @@ def _add(generation: Generation, choice: Choice, output: Output) -> None:
     choice.text += output.text
     choice.token_ids += output.token_ids
     choice.logprobs += output.logprobs
+    generation.prompt_logprobs += output.prompt_logprobs
     generation.cached_tokens = min(generation.cached_tokens, output.cached_tokens)
     if output.finish_reason is not None:
         choice.finish_reason, choice.stop_reason = output.finish_reason, output.stop_reason

@@ -79,11 +79,13 @@ EngineInput = GenerateRequest | AbortRequest | FlushRequest | UpdateWeightsReque
 
 
 class TokenLogprob(msgspec.Struct, frozen=True):
-    """Natural-log probabilities at one position: of the sampled token, and of the `top` likeliest as (token id, logprob)."""
+    """Natural-log probabilities at one position: of the token there, and of the `top` likeliest as (token id, logprob)."""
 
     token_id: int
     logprob: float
     top: tuple[tuple[int, float], ...] = ()
+    rank: int = 0
+    """1 for the likeliest token, 2 for the next."""
 
 
 class Output(msgspec.Struct, frozen=True, tag=True):
@@ -101,6 +103,8 @@ class Output(msgspec.Struct, frozen=True, tag=True):
     stop_reason: str | int | None = None
     """The stop string or stop token id that ended it."""
     logprobs: tuple[TokenLogprob, ...] = ()
+    prompt_logprobs: tuple[TokenLogprob, ...] = ()
+    """Of the prompt's tokens after position `logprob_start_len`; in the first Output alone."""
 
 
 class RequestFailed(msgspec.Struct, frozen=True, tag=True):

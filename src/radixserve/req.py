@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from radixserve.messages import FinishReason
+from radixserve.messages import FinishReason, TokenLogprob
 from radixserve.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
@@ -50,6 +50,8 @@ class Req:
     priority: int = 0
 
     output_ids: list[int] = field(default_factory=list)
+    prompt_logprobs: list[TokenLogprob] = field(default_factory=list)
+    """As far as they are known; preemption leaves them."""
     computed_len: int = 0
     """Tokens whose KV is in the pool: reused or computed."""
     cached_len: int | None = None
@@ -72,6 +74,19 @@ class Req:
     def extend_len(self) -> int:
         """Tokens known whose KV is still to compute."""
         return self.prompt_len + len(self.output_ids) - self.computed_len
+
+    @property
+    def unscored(self) -> range:
+        """Positions of the prompt whose logits are still to be reported. Each scores the token after it."""
+        if self.params.prompt_logprobs is None:
+            return range(0)
+        return range(self.params.logprob_start_len + len(self.prompt_logprobs), self.prompt_len - 1)
+
+    @property
+    def reusable_len(self) -> int:
+        """Tokens known whose KV need not be computed: the cache has no logits, so nothing from the first that are needed."""
+        unscored = self.unscored
+        return unscored.start if unscored else self.seq_len - 1
 
     def tokens(self, end: int | None = None) -> bytes:
         """The first `end` tokens (all by default) of prompt and output, as int32 bytes."""

@@ -30,9 +30,11 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     """Sampling parameters of one request, named as in the OpenAI API and in vLLM.
 
     `temperature` 0 is greedy. `top_k` 0 and `top_p` 1 are off. `max_tokens` None means: until the model stops or the context or
-    the pool is full. `logprobs` is the number of alternatives reported at each position (0: the sampled token alone; None: off).
-    `n` answers share one prefill; choice i samples with `seed + i`. What a seed draws depends on nothing
-    else, batch mates included. A `stop` that is one text counts as a tuple of it.
+    the pool is full; 0 computes the prompt, which stays in the cache, and answers nothing. `logprobs` is the number of alternatives
+    reported at each position (0: the sampled token alone; None: off). `prompt_logprobs` is the same for the tokens of the prompt
+    after position `logprob_start_len`: what is before it may come from the cache, all else is computed. `n` answers share one
+    prefill; choice i samples with `seed + i`. What a seed draws depends on nothing else, batch mates included. A `stop` that is
+    one text counts as a tuple of it.
     """
 
     n: int = 1
@@ -51,6 +53,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
     logprobs: int | None = None
+    prompt_logprobs: int | None = None
+    logprob_start_len: int = 0
     grammar: Grammar | None = None
 
     def __post_init__(self) -> None:
@@ -60,18 +64,19 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     def choices(self, random_seed: int) -> Iterator["SamplingParams"]:
         """The parameters of each of the `n` choices, as requests of their own: choice i samples with seed + i.
 
-        `random_seed` serves where no seed is set, so that the engine itself never draws one.
+        `random_seed` serves where no seed is set, so that the engine itself never draws one. The prompt is scored for the first
+        alone, so that it is computed once.
         """
         first = self.seed if self.seed is not None else random_seed
         for i in range(self.n):
             wrapped = (first + i + SEED_LIMIT) % (2 * SEED_LIMIT) - SEED_LIMIT
-            yield msgspec.structs.replace(self, n=1, seed=wrapped)
+            yield msgspec.structs.replace(self, n=1, seed=wrapped, prompt_logprobs=self.prompt_logprobs if i == 0 else None)
 
     def validate(self, vocab_size: int) -> None:
         """Raises InvalidRequestError naming field, value and limit for the first field that is out of range."""
         _check_int("n", self.n, 1, MAX_N)
         if self.max_tokens is not None:
-            _check_int("max_tokens", self.max_tokens, 1, None)
+            _check_int("max_tokens", self.max_tokens, 0, None)
         _check_int("min_tokens", self.min_tokens, 0, self.max_tokens)
         _check_float("temperature", self.temperature, 0.0, 100.0)
         _check_int("top_k", self.top_k, 0, None)
@@ -94,8 +99,10 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         _check_count("stop_token_ids", len(self.stop_token_ids), MAX_STOP_STRINGS)
         for token_id in self.stop_token_ids:
             _check_int("stop_token_ids", token_id, 0, vocab_size - 1)
-        if self.logprobs is not None:
-            _check_int("logprobs", self.logprobs, 0, MAX_TOP_LOGPROBS)
+        for name, count in (("logprobs", self.logprobs), ("prompt_logprobs", self.prompt_logprobs)):
+            if count is not None:
+                _check_int(name, count, 0, MAX_TOP_LOGPROBS)
+        _check_int("logprob_start_len", self.logprob_start_len, 0, None)
 
 
 def _check_int(name: str, value: int, low: int, high: int | None) -> None:

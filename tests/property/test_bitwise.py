@@ -1,7 +1,7 @@
 """On the native kernels answers, log probabilities and KV are those of a cold run alone, to the last bit, in any schedule."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -30,12 +30,13 @@ MAX_PROMPT, MAX_TOKENS = 190, 12
 
 @dataclass(frozen=True)
 class Question:
-    """What a request asks; `temperature` 1 samples with the seed."""
+    """What a request asks; `temperature` 1 samples with the seed; `scored_from`: where the prompt is scored, if at all."""
 
     prompt: tuple[int, ...]
     max_tokens: int
     temperature: float = 0.0
     seed: int = 0
+    scored_from: int | None = None
 
 
 @dataclass
@@ -44,6 +45,7 @@ class Answer:
 
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[TokenLogprob] = field(default_factory=list)
+    prompt_logprobs: list[TokenLogprob] = field(default_factory=list)
     ended: str | None = None
 
 
@@ -57,7 +59,13 @@ class Exchange:
 
     def send(self, question: Question) -> None:
         params = SamplingParams(
-            max_tokens=question.max_tokens, temperature=question.temperature, seed=question.seed, logprobs=5, ignore_eos=True
+            max_tokens=question.max_tokens,
+            temperature=question.temperature,
+            seed=question.seed,
+            logprobs=5,
+            prompt_logprobs=None if question.scored_from is None else 3,
+            logprob_start_len=question.scored_from or 0,
+            ignore_eos=True,
         )
         self.engine.receive(GenerateRequest(str(len(self.asked)), token_bytes(list(question.prompt)), params))
         self.asked.append(question)
@@ -69,6 +77,7 @@ class Exchange:
                 answer = self.answers[int(output.rid)]
                 answer.token_ids += output.token_ids
                 answer.logprobs += output.logprobs
+                answer.prompt_logprobs += output.prompt_logprobs
                 answer.ended = output.finish_reason
 
     def run(self) -> None:
@@ -148,6 +157,10 @@ def check(exchange: Exchange, cold: Cold) -> None:
         num_tokens = question.max_tokens if answer.ended == "length" else len(answer.token_ids)
         assert answer.token_ids == expected.token_ids[:num_tokens]
         assert answer.logprobs == expected.logprobs[:num_tokens]
+        if answer.token_ids:
+            assert answer.prompt_logprobs == expected.prompt_logprobs
+            if question.scored_from is not None:
+                assert len(answer.prompt_logprobs) == len(question.prompt) - 1 - question.scored_from
 
 
 def check_kv(engine: Engine, cold: Cold) -> None:
@@ -171,14 +184,15 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
 
 
 questions = st.builds(
-    lambda shared, own, max_tokens, temperature, seed: Question(
-        tuple([i * 7 % 251 for i in range(shared)] + own), max_tokens, temperature, seed
+    lambda shared, own, max_tokens, temperature, seed, scored: Question(
+        tuple([i * 7 % 251 for i in range(shared)] + own), max_tokens, temperature, seed, (0, shared, None)[min(scored, 2)]
     ),
     st.sampled_from([0, 1, 20, 63, 64, 65, 128, 150]),
     st.lists(st.integers(0, 3), min_size=1, max_size=MAX_PROMPT - 150),
     st.integers(1, MAX_TOKENS),
     st.sampled_from([0.0, 0.0, 1.0]),
     st.integers(0, 3),
+    st.integers(0, 5),
 )
 actions = st.one_of(
     st.tuples(st.just("send"), questions),
@@ -234,7 +248,7 @@ def test_bitwise_equal_after_preemption(tiny: Tiny, page_size: int) -> None:
     engine = native_engine(model, num_slots=240, page_size=page_size, max_batch_tokens=64, max_running=24, decode_reserve=0)
     exchange = Exchange(engine)
     for i in range(24):
-        exchange.send(Question((*range(70), i), 20))
+        exchange.send(Question((*range(70), i), 20, scored_from=(None, 0, 30)[i % 3]))
     exchange.run()
     assert engine.stats().num_preemptions > 0
     check(exchange, cold)
@@ -258,6 +272,8 @@ def test_bitwise_equal_on_the_default_model(
         Question((*shared[:n], *rng.integers(1000, 40000, own).tolist()), 6, temperature, seed=3)
         for n, own, temperature in ((200, 30, 0.0), (200, 64, 1.0), (129, 5, 0.0), (64, 1, 1.0), (0, 90, 0.0), (200, 1, 0.0))
     ]
+    asked.append(replace(asked[0], scored_from=0))
+    asked.append(replace(asked[1], scored_from=150))
     exchange = Exchange(engine)
     for question in asked:
         exchange.send(question)

@@ -17,13 +17,14 @@ class CountedStep:
 
     token_ids: list[int]
     logprobs: Sequence[TokenLogprob | None] = field(default=())
+    prompt_logprobs: Sequence[Sequence[TokenLogprob]] = field(default=())
 
     def result(self) -> "CountedStep":
         return self
 
 
 class CountingRunner:
-    """`num_steps` and `num_tokens` count what was launched; every sampled token is `token_id`."""
+    """`num_steps` and `num_tokens` count what was launched; every sampled token is `token_id`, every prompt certain."""
 
     def __init__(self, token_id: int = 0) -> None:
         self.token_id = token_id
@@ -34,7 +35,8 @@ class CountingRunner:
         self.num_steps += 1
         self.num_tokens += len(batch.input_ids)
         num_sampled = len(batch.sampled)
-        return CountedStep([self.token_id] * num_sampled, [None] * num_sampled)
+        scores = [[TokenLogprob(self.token_id, 0.0)] * run.length for run in batch.scored]
+        return CountedStep([self.token_id] * num_sampled, [None] * num_sampled, scores)
 
     def update_weights(self, model: str) -> None:
         raise ModelError(f"there are no weights to replace by {model!r}: this engine only counts")

@@ -242,10 +242,16 @@ class Engine:
         self._totals.num_steps += 1
         self._totals.computed_tokens += len(batch.input_ids)
         outputs: list[EngineOutput] = []
+        for run, scores in zip(batch.scored, result.prompt_logprobs, strict=True):
+            run.req.prompt_logprobs += scores
         for req, token_id, logprob in zip(batch.sampled, result.token_ids, result.logprobs, strict=True):
             if token_id < 0 or (req.matcher is not None and not req.matcher.accept(token_id)):
                 self._end(req, "error")
                 outputs.append(_failure(req))
+                continue
+            if req.max_tokens == 0:  # only its prompt was wanted
+                self._end(req, "length")
+                outputs.append(self._output(req, "", (), End("length")))
                 continue
             req.output_ids.append(token_id)
             self._totals.generated_tokens += 1
@@ -268,6 +274,7 @@ class Engine:
             finish_reason=end.reason if end is not None else None,
             stop_reason=end.stop_reason if end is not None else None,
             logprobs=(logprob,) if logprob is not None else (),
+            prompt_logprobs=tuple(req.prompt_logprobs) if len(req.output_ids) == len(token_ids) else (),
         )
 
     def _end(self, req: Req, reason: FinishReason) -> None:

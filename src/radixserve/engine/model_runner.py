@@ -2,26 +2,34 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from radixserve.attention.backend import AttentionBackend
-from radixserve.batch import ForwardBatch
+from radixserve.batch import ForwardBatch, ScoredRun
 from radixserve.cache.kv_pool import KVPool
+from radixserve.messages import TokenLogprob
 from radixserve.models.decoder import Decoder
 from radixserve.models.registry import resolve
 from radixserve.sampling.grammar_masks import GrammarMasks
-from radixserve.sampling.sampler import Sampler, SampleResult
+from radixserve.sampling.logprobs import score_tokens
+from radixserve.sampling.sampler import Sampler
+
+MAX_SCORED_LOGITS = 1 << 22
+"""Logits of a prompt that are held at once when it is scored: 16 MiB in float32, whatever the prompt's length."""
 
 
 @dataclass(frozen=True, slots=True)
 class DoneStep:
     """A step that was computed when it was launched."""
 
-    sample: SampleResult
+    token_ids: list[int]
+    logprobs: list[TokenLogprob | None]
+    prompt_logprobs: list[list[TokenLogprob]]
 
-    def result(self) -> SampleResult:
-        return self.sample
+    def result(self) -> "DoneStep":
+        return self
 
 
 class ModelRunner:
@@ -39,9 +47,23 @@ class ModelRunner:
         for source, target in batch.copies:
             self.pool.copy(source, target)
         self._attention.plan(batch)
-        logits = self.decoder.forward(batch, self._attention)
+        x = self.decoder.forward(batch, self._attention)
+        logits = self.decoder.logits(x, batch.logits_rows)
         masks = GrammarMasks(batch.sampled, logits.shape[-1])
-        return DoneStep(self._sampler.sample(logits, batch.sampled, masks))
+        sample = self._sampler.sample(logits, batch.sampled, masks)
+        return DoneStep(sample.token_ids, sample.logprobs, [self._score(x, run) for run in batch.scored])
+
+    def _score(self, x: Any, run: ScoredRun) -> list[TokenLogprob]:
+        """Logprobs of the tokens after those of `run`. `x`: the stream of the step."""
+        count = run.req.params.prompt_logprobs
+        assert count is not None
+        token_ids = run.req.token_ids(run.start + 1, run.start + 1 + run.length).tolist()
+        size = max(MAX_SCORED_LOGITS // self.decoder.config.vocab_size, 1)
+        rows = torch.arange(run.row, run.row + run.length, device=self.decoder.device)
+        scores: list[TokenLogprob] = []
+        for i in range(0, run.length, size):
+            scores += score_tokens(self.decoder.logits(x, rows[i : i + size]), token_ids[i : i + size], count)
+        return scores
 
     def update_weights(self, model: str) -> None:
         self.decoder.load_weights(Path(resolve(model)))

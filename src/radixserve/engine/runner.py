@@ -15,12 +15,17 @@ class PendingStep(Protocol):
 
 
 class StepResult(Protocol):
-    """`token_ids` [R], negative where nothing can be sampled from the logits; `logprobs` [R], None where none were asked for."""
+    """`token_ids` [R], negative where nothing can be sampled from the logits; `logprobs` [R], None where none were asked for.
+
+    `prompt_logprobs`: of each of the batch's `scored` runs, one entry a token.
+    """
 
     @property
     def token_ids(self) -> list[int]: ...
     @property
     def logprobs(self) -> Sequence[TokenLogprob | None]: ...
+    @property
+    def prompt_logprobs(self) -> Sequence[Sequence[TokenLogprob]]: ...
 
 
 class Runner(Protocol):

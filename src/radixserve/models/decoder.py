@@ -69,17 +69,21 @@ class Decoder:
         self._prepare = operations.prepare(config, dtype, device)
         self._weights = self._read(checkpoint)
 
-    def forward(self, batch: ForwardBatch, attention: AttentionBackend) -> torch.Tensor:
+    def forward(self, batch: ForwardBatch, attention: AttentionBackend) -> Any:
         """Runs one step; `attention` has planned it. The KV of its tokens is in the pool afterwards.
 
-        Returns logits [R, vocab_size] of the tokens `batch.logits_rows`, float32 (float64 in a float64 model).
+        Returns the stream after the last layer, [T, hidden_size] in the form of its operations: `logits` takes rows of it.
         """
         weights = self._weights
         prepared = self._prepare(batch)
         x = weights.embed(batch.input_ids)
         for layer in weights.layers:
             x = layer(x, prepared, attention, batch)
-        logits = weights.head(x, batch.logits_rows)
+        return x
+
+    def logits(self, x: Any, rows: torch.Tensor) -> torch.Tensor:
+        """Logits [rows, vocab_size] of some rows of the stream, float32 (float64 in a float64 model). `rows`: int64."""
+        logits = self._weights.head(x, rows)
         return logits if logits.dtype == torch.float64 else logits.float()
 
     def load_weights(self, path: Path) -> None:

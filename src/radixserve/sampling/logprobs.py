@@ -1,20 +1,20 @@
 """Log-probabilities for the requests that asked for them: the model's own, before penalties, biases, bans and temperature."""
 
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 
 from radixserve.messages import TokenLogprob
-from radixserve.req import Req
 from radixserve.sampling.distribution import cumulative_weights
 
 
 class RawLogprobs:
     """The log-softmax, over float32, of the rows that asked, taken before the sampler changes their logits."""
 
-    def __init__(self, logits: torch.Tensor, reqs: Sequence[Req]) -> None:
-        """`logits`: [R, V], left as they are."""
-        self._counts = {row: req.params.logprobs for row, req in enumerate(reqs) if req.params.logprobs is not None}
+    def __init__(self, logits: torch.Tensor, counts: Sequence[int | None]) -> None:
+        """`logits`: [R, V], left as they are. `counts` [R]: how many of the likeliest to report, None for a row that didn't ask."""
+        self._counts = {row: count for row, count in enumerate(counts) if count is not None}
         if not self._counts:
             return
         rows = torch.tensor(list(self._counts), device=logits.device)
@@ -29,9 +29,18 @@ class RawLogprobs:
     def of(self, token_ids: Sequence[int]) -> list[TokenLogprob | None]:
         """One entry a row [R]: None where none was asked for, or no token was chosen (a negative id)."""
         found: list[TokenLogprob | None] = [None] * len(token_ids)
+        if not self._counts:
+            return found
+        chosen = self._raw.gather(1, torch.tensor([[max(token_ids[row], 0)] for row in self._counts], device=self._raw.device))
+        values = (chosen - self._normalizer)[:, 0].tolist()
+        ranks = ((self._raw > chosen).sum(-1) + 1).tolist()
         for index, (row, count) in enumerate(self._counts.items()):
-            token_id = token_ids[row]
-            if token_id >= 0:
+            if token_ids[row] >= 0:
                 top = zip(self._top_ids[index][:count], self._top_values[index][:count], strict=True)
-                found[row] = TokenLogprob(token_id, float(self._raw[index, token_id] - self._normalizer[index, 0]), tuple(top))
+                found[row] = TokenLogprob(token_ids[row], values[index], tuple(top), ranks[index])
         return found
+
+
+def score_tokens(logits: torch.Tensor, token_ids: Sequence[int], count: int) -> list[TokenLogprob]:
+    """What a model gave to tokens that are known. `logits`: [R, V], the row for each; `count` of the likeliest go with it."""
+    return cast(list[TokenLogprob], RawLogprobs(logits, [count] * len(token_ids)).of(token_ids))

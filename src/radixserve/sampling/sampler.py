@@ -44,7 +44,7 @@ class Sampler:
 
         A row that can't be sampled never raises: it gets NO_TOKEN, and the other rows their tokens.
         """
-        raw = RawLogprobs(logits, reqs)
+        raw = RawLogprobs(logits, [req.params.logprobs for req in reqs])
         for row, req in enumerate(reqs):
             adjust_logits(logits[row], req)
         if masks is not None:

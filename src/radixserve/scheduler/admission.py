@@ -22,14 +22,14 @@ Order = Callable[[list["Candidate"]], list["Candidate"]]
 class Candidate:
     """A waiting request and what the tree holds for it.
 
-    `key` is what may be reused: all of its tokens but the last, which must be computed to give logits.
+    `key` is what may be reused: all of its tokens but the last, which must be computed to give logits, or fewer (`reusable_len`).
     """
 
     __slots__ = ("key", "match", "req")
 
     def __init__(self, req: Req, cache: PrefixCache) -> None:
         self.req = req
-        self.key = req.tokens(req.seq_len - 1)
+        self.key = req.tokens(req.reusable_len)
         self.match: Match = cache.match(self.key, req.extra_key)
 
     def refresh(self, cache: PrefixCache) -> None:

@@ -12,7 +12,7 @@ from collections import defaultdict
 
 import torch
 
-from radixserve.batch import ForwardBatch
+from radixserve.batch import ForwardBatch, ScoredRun
 from radixserve.cache.prefix_cache import PrefixCache
 from radixserve.cache.slot_table import SlotTable
 from radixserve.errors import OutOfSlotsError
@@ -149,7 +149,7 @@ class Scheduler:
 
     def _still_to_generate(self, req: Req) -> int:
         """Slots to keep for the rest of its answer; the last token needs none."""
-        return min(req.max_tokens - len(req.output_ids) - 1, self._decode_reserve)
+        return max(min(req.max_tokens - len(req.output_ids) - 1, self._decode_reserve), 0)
 
     def _count_passed_over(self, latest: int, in_flight: "_InFlight") -> None:
         """Counts a pass that admitted arrivals up to `latest`. Who waits for a prefix that is being computed is not passed over."""
@@ -209,7 +209,7 @@ class Scheduler:
         num_tokens = sum(extend_len for _, extend_len in chunks)
         input_ids, positions, out_slots = (torch.empty(num_tokens, dtype=torch.int64) for _ in range(3))
         ids, places, slots = input_ids.numpy(), positions.numpy(), out_slots.numpy()
-        logits_rows, sampled, copies = [], [], []
+        logits_rows, sampled, scored, copies = [], [], [], []
         at = 0
         for req, extend_len in chunks:
             assert req.lease is not None
@@ -217,6 +217,8 @@ class Scheduler:
             ids[at : at + extend_len] = req.token_ids(start, end)
             places[at : at + extend_len] = range(start, end)
             slots[at : at + extend_len] = req.lease.slots[start:end]
+            if req.params.prompt_logprobs is not None:
+                scored += _scored_run(req, start, end, at)
             at += extend_len
             if end == req.seq_len:
                 logits_rows.append(at - 1)
@@ -235,6 +237,7 @@ class Scheduler:
             logits_rows=torch.tensor(logits_rows, dtype=torch.int64),
             sampled=sampled,
             slot_table=self.slot_table.table,
+            scored=scored,
             copies=copies,
         )
 
@@ -291,6 +294,12 @@ class _InFlight:
 
     def _page(self, key: bytes, start: int) -> bytes:
         return key[start * 4 : start * 4 + self._page_bytes]
+
+
+def _scored_run(req: Req, start: int, end: int, row: int) -> list[ScoredRun]:
+    """Of the tokens [start, end) of a request, from `row` of a step on, those whose logits are to be reported: one run or none."""
+    first, stop = max(start, req.unscored.start), min(end, req.unscored.stop)
+    return [ScoredRun(req, first, row + first - start, stop - first)] if first < stop else []
 
 
 def _importance(req: Req) -> tuple[int, int]:
