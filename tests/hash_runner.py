@@ -70,10 +70,16 @@ class HashRunner:
 
 
 def hash_engine(
-    num_slots: int, page_size: int = 1, *, max_context_len: int = 512, grammars: Grammars | None = None, **settings: Any
+    num_slots: int,
+    page_size: int = 1,
+    *,
+    max_context_len: int = 512,
+    grammars: Grammars | None = None,
+    observed: bool = False,
+    **settings: Any,
 ) -> Engine:
     """An engine over a HashRunner. `settings` are those of EngineConfig; a small budget and few rows by default."""
     config = EngineConfig(**{"max_batch_tokens": 16, "max_running": 8, "decode_reserve": 4, **settings})
     limits = Limits(VOCAB, max_context_len, num_slots, page_size)
     info = EngineInfo(model="hash", dtype="none", device="cpu", limits=limits, kv_bytes=0, num_threads=1)
-    return assemble(config, info, HashRunner(num_slots, page_size), grammars=grammars)
+    return assemble(config, info, HashRunner(num_slots, page_size), grammars=grammars, observed=observed)

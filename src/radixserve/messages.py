@@ -8,6 +8,7 @@ from typing import Literal
 
 import msgspec
 
+from radixserve.explanation import Explanation
 from radixserve.limits import Limits
 from radixserve.sampling_params import Grammar, SamplingParams
 
@@ -25,6 +26,10 @@ class GenerateRequest(msgspec.Struct, frozen=True, tag=True):
     """Higher is sooner."""
     cache_salt: str | None = None
     adapter: str | None = None
+    request_id: str = ""
+    """What the client calls it: several may be called the same. Explanations name it so."""
+    explain_cache: bool = False
+    """Explain in the last Output what was reused and why no more."""
 
 
 class AbortRequest(msgspec.Struct, frozen=True, tag=True):
@@ -75,7 +80,23 @@ class WatchRequest(msgspec.Struct, frozen=True, tag=True):
     on: bool
 
 
-EngineInput = GenerateRequest | AbortRequest | FlushRequest | UpdateWeightsRequest | GrammarFinished | CacheAct | WatchRequest
+class ExplainRequest(msgspec.Struct, frozen=True, tag=True):
+    """Ask why a recent request reused what it reused. Answered by Explained."""
+
+    rid: str
+    request_id: str
+
+
+EngineInput = (
+    GenerateRequest
+    | AbortRequest
+    | FlushRequest
+    | UpdateWeightsRequest
+    | GrammarFinished
+    | CacheAct
+    | WatchRequest
+    | ExplainRequest
+)
 
 
 class TokenLogprob(msgspec.Struct, frozen=True):
@@ -105,6 +126,8 @@ class Output(msgspec.Struct, frozen=True, tag=True):
     logprobs: tuple[TokenLogprob, ...] = ()
     prompt_logprobs: tuple[TokenLogprob, ...] = ()
     """Of the prompt's tokens after position `logprob_start_len`; in the first Output alone."""
+    explanation: Explanation | None = None
+    """In the last one, where it was asked for."""
 
 
 class RequestFailed(msgspec.Struct, frozen=True, tag=True):
@@ -129,6 +152,13 @@ class CacheNews(msgspec.Struct, frozen=True, tag=True):
     """What happened in the cache since the last CacheNews, sent after a step while somebody watches; `observe/news.py` opens it."""
 
     sealed: bytes
+
+
+class Explained(msgspec.Struct, frozen=True, tag=True):
+    """The answer to ExplainRequest: one explanation a prompt and choice; none where the request is unknown or forgotten."""
+
+    rid: str
+    explanations: list[Explanation]
 
 
 class EngineInfo(msgspec.Struct, frozen=True, tag=True):
@@ -170,4 +200,4 @@ class EngineStats(msgspec.Struct, frozen=True, tag=True):
     """Requests ended, by finish reason."""
 
 
-EngineOutput = Output | RequestFailed | CommandResult | EngineInfo | EngineStats | CacheNews
+EngineOutput = Output | RequestFailed | CommandResult | Explained | EngineInfo | EngineStats | CacheNews

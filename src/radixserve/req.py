@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from radixserve.explanation import Explanation
 from radixserve.messages import FinishReason, TokenLogprob
 from radixserve.sampling_params import SamplingParams
 
@@ -48,6 +49,10 @@ class Req:
     """Token ids that end the answer: the model's (unless ignore_eos) and the request's."""
     extra_key: ExtraKey = SHARED
     priority: int = 0
+    request_id: str = ""
+    """What the client calls it."""
+    explain_cache: bool = False
+    """Whether its last Output explains what it reused."""
 
     output_ids: list[int] = field(default_factory=list)
     prompt_logprobs: list[TokenLogprob] = field(default_factory=list)
@@ -64,6 +69,8 @@ class Req:
     """Where the output stands in the request's grammar. Its own, never the tree's; a preemption leaves it as it is."""
     passed_over: int = 0
     finish_reason: FinishReason | None = None
+    explanation: Explanation | None = None
+    """What an observer found of its first admission."""
 
     @property
     def seq_len(self) -> int:

@@ -66,7 +66,8 @@ def build_engine(config: EngineConfig) -> Engine:
     )
     eos_ids = tokenizer.eos_ids | frozenset(model.eos_ids)
     grammars = Grammars(functools.partial(find_backend(config.grammar_backend), tokenizer, model.vocab_size, eos_ids))
-    return assemble(config, info, ModelRunner(decoder, operations.backend(pool), pool), tokenizer, eos_ids, grammars)
+    runner = ModelRunner(decoder, operations.backend(pool), pool)
+    return assemble(config, info, runner, tokenizer, eos_ids, grammars, observed=True)
 
 
 def check_settings(config: EngineConfig) -> None:

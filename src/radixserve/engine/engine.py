@@ -24,6 +24,8 @@ from radixserve.messages import (
     EngineInput,
     EngineOutput,
     EngineStats,
+    Explained,
+    ExplainRequest,
     FinishReason,
     FlushRequest,
     GenerateRequest,
@@ -34,6 +36,7 @@ from radixserve.messages import (
     UpdateWeightsRequest,
     WatchRequest,
 )
+from radixserve.observe.observer import Observer
 from radixserve.req import ExtraKey, Req
 from radixserve.sampling_params import Grammar
 from radixserve.scheduler.scheduler import Scheduler
@@ -51,10 +54,12 @@ class Engine:
         tokenizer: Tokenizer | None = None,
         eos_ids: frozenset[int] = frozenset(),
         grammars: Grammars | None = None,
+        observer: Observer | None = None,
     ) -> None:
         self.info = info
         self.scheduler = scheduler
         self.tokenizer = tokenizer
+        self._observer = observer
         self._runner = runner
         self._eos_ids = eos_ids
         self._grammars = grammars
@@ -135,6 +140,9 @@ class Engine:
                     outputs.append(self._acts.carry_out(message))
                 case WatchRequest():
                     outputs += self._acts.watch(message.on)
+                case ExplainRequest():
+                    found = self._observer.explanations(message.request_id) if self._observer is not None else []
+                    outputs.append(Explained(message.rid, found))
         return outputs
 
     def _arrive(self, message: GenerateRequest) -> list[EngineOutput]:
@@ -160,6 +168,8 @@ class Engine:
             stop_ids=frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else self._eos_ids),
             extra_key=ExtraKey(message.adapter, message.cache_salt),
             priority=message.priority,
+            request_id=message.request_id or message.rid,
+            explain_cache=message.explain_cache,
         )
         try:
             self._acts.pins.check(req)
@@ -275,6 +285,7 @@ class Engine:
             stop_reason=end.stop_reason if end is not None else None,
             logprobs=(logprob,) if logprob is not None else (),
             prompt_logprobs=tuple(req.prompt_logprobs) if len(req.output_ids) == len(token_ids) else (),
+            explanation=req.explanation if end is not None and req.explain_cache else None,
         )
 
     def _end(self, req: Req, reason: FinishReason) -> None:

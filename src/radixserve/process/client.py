@@ -22,6 +22,7 @@ import msgspec
 
 from radixserve.config import EngineConfig
 from radixserve.errors import BusyError, ConfigError, EngineDeadError, InvalidRequestError, RadixServeError
+from radixserve.explanation import Explanation
 from radixserve.messages import (
     AbortRequest,
     CacheAct,
@@ -30,6 +31,8 @@ from radixserve.messages import (
     EngineInfo,
     EngineOutput,
     EngineStats,
+    Explained,
+    ExplainRequest,
     FlushRequest,
     GenerateRequest,
     Output,
@@ -43,7 +46,8 @@ from radixserve.process.channel import ClientEnd, make_folder
 DRAIN_MS = 100
 """How long to wait for the last messages of a process that has ended."""
 
-_News = asyncio.Queue[Output | RequestFailed | CommandResult | EngineDeadError]
+_Answer = Output | CommandResult | Explained
+_News = asyncio.Queue[_Answer | RequestFailed | EngineDeadError]
 
 
 class EngineClient:
@@ -123,6 +127,15 @@ class EngineClient:
     async def update_weights(self, model: str) -> str:
         """Loads other weights of the same shape and flushes. Raises BusyError, or InvalidRequestError naming what is wrong."""
         return (await self._command(UpdateWeightsRequest(self._next_id(), model))).message
+
+    async def explain(self, request_id: str) -> list[Explanation]:
+        """Why a recent request reused what it reused, one a prompt and choice; none where it is unknown or forgotten."""
+        message = ExplainRequest(self._next_id(), request_id)
+        with self._listen([message.rid]) as news:
+            self._channel.send([message])
+            result = _unless_failed(await news.get())
+            assert isinstance(result, Explained)
+            return result.explanations
 
     def fail_open(self, reason: str) -> int:
         """Ends every open request with RadixServeError(reason), as if the engine had; returns how many there were."""
@@ -222,7 +235,7 @@ def _spawn(config: EngineConfig, folder: Path) -> SpawnProcess:
     return process
 
 
-def _unless_failed(message: Output | RequestFailed | CommandResult | EngineDeadError) -> Output | CommandResult:
+def _unless_failed(message: _Answer | RequestFailed | EngineDeadError) -> _Answer:
     match message:
         case EngineDeadError():
             raise message
