@@ -13,6 +13,7 @@ class Traffic:
     """Feeds an engine and keeps what it answers."""
 
     engine: Engine
+    ignore_eos: bool = True
     answers: dict[str, list[int]] = field(default_factory=dict)
     cached: dict[str, int] = field(default_factory=dict)
     ended: dict[str, str] = field(default_factory=dict)
@@ -31,7 +32,8 @@ class Traffic:
     ) -> str:
         rid = str(len(self.asked))
         self.asked[rid] = (prompt, max_tokens)
-        params = SamplingParams(max_tokens=max_tokens, temperature=temperature, seed=seed, ignore_eos=True, grammar=grammar)
+        ends = {"ignore_eos": self.ignore_eos, "grammar": grammar}
+        params = SamplingParams(max_tokens=max_tokens, temperature=temperature, seed=seed, **ends)
         self.engine.receive(GenerateRequest(rid, token_bytes(prompt), params, priority, salt))
         return rid
 

@@ -72,6 +72,12 @@ class EngineConfig:
     decode_reserve: int = 256
     """Slots kept free for each running request's answer (at most what it may still generate) when another is admitted."""
 
+    record: str | None = None
+    """Write what the engine takes in to this new file, for `radixserve simulate`: lengths, times and salted token ids, no text."""
+
+    record_text: bool = False
+    """Write the real token ids to the recording, from which the texts can be read."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ServerConfig:

@@ -16,6 +16,7 @@ from radixserve.engine.assemble import assemble
 from radixserve.engine.engine import Engine
 from radixserve.engine.grammars import Grammars
 from radixserve.engine.model_runner import ModelRunner
+from radixserve.engine.recording import Recorder
 from radixserve.errors import ConfigError
 from radixserve.limits import Limits
 from radixserve.messages import EngineInfo
@@ -67,7 +68,10 @@ def build_engine(config: EngineConfig) -> Engine:
     eos_ids = tokenizer.eos_ids | frozenset(model.eos_ids)
     grammars = Grammars(functools.partial(find_backend(config.grammar_backend), tokenizer, model.vocab_size, eos_ids))
     runner = ModelRunner(decoder, operations.backend(pool), pool)
-    return assemble(config, info, runner, tokenizer, eos_ids, grammars, observed=True)
+    engine = assemble(config, info, runner, tokenizer, eos_ids, grammars, observed=True)
+    if config.record is not None:
+        engine.recorder = Recorder(Path(config.record), info, real_tokens=config.record_text)
+    return engine
 
 
 def check_settings(config: EngineConfig) -> None:

@@ -14,6 +14,7 @@ from radixserve.cache.prefix_cache import PrefixCache
 from radixserve.engine.acts import CacheActs
 from radixserve.engine.answer import Answer, End
 from radixserve.engine.grammars import Grammars
+from radixserve.engine.recording import Recorder
 from radixserve.engine.runner import Runner, StepResult
 from radixserve.errors import InvalidRequestError, ModelError
 from radixserve.messages import (
@@ -71,6 +72,8 @@ class Engine:
         self._num_arrivals = 0
         self._totals = EngineTotals()
         self._acts = CacheActs(scheduler, self._reqs)
+        self.recorder: Recorder | None = None
+        """Told of every message and step, if there is one."""
 
     @property
     def cache(self) -> PrefixCache:
@@ -94,10 +97,14 @@ class Engine:
         """Applies what was received, computes one batch, and tells what came of it."""
         outputs = self._apply_inbox()
         batch = self.scheduler.plan()
+        token_ids: list[int] = []
         if batch is not None:
             result = self._runner.launch(batch).result()
             self.scheduler.commit(batch)
             outputs += self._deliver(batch, result)
+            token_ids = result.token_ids
+        if self.recorder is not None:
+            self.recorder.end_step(batch, token_ids, self.cache, idle=not self.scheduler.has_work)
         return outputs + self._acts.news()
 
     def stats(self) -> EngineStats:
@@ -125,25 +132,31 @@ class Engine:
         inbox, self._inbox = self._inbox, []
         outputs: list[EngineOutput] = []
         for message in inbox:
-            match message:
-                case GenerateRequest():
-                    outputs += self._arrive(message)
-                case AbortRequest():
-                    outputs += self._abort(message.rid)
-                case FlushRequest():
-                    outputs.append(self._flush(message))
-                case UpdateWeightsRequest():
-                    outputs.append(self._update_weights(message))
-                case GrammarFinished():
-                    outputs += self._start_compiled(message)
-                case CacheAct():
-                    outputs.append(self._acts.carry_out(message))
-                case WatchRequest():
-                    outputs += self._acts.watch(message.on)
-                case ExplainRequest():
-                    found = self._observer.explanations(message.request_id) if self._observer is not None else []
-                    outputs.append(Explained(message.rid, found))
+            answers = self._apply(message)
+            if self.recorder is not None:
+                self.recorder.take(message, answers)
+            outputs += answers
         return outputs
+
+    def _apply(self, message: EngineInput) -> list[EngineOutput]:
+        match message:
+            case GenerateRequest():
+                return self._arrive(message)
+            case AbortRequest():
+                return self._abort(message.rid)
+            case FlushRequest():
+                return [self._flush(message)]
+            case UpdateWeightsRequest():
+                return [self._update_weights(message)]
+            case GrammarFinished():
+                return self._start_compiled(message)
+            case CacheAct():
+                return [self._acts.carry_out(message)]
+            case WatchRequest():
+                return list(self._acts.watch(message.on))
+            case ExplainRequest():
+                found = self._observer.explanations(message.request_id) if self._observer is not None else []
+                return [Explained(message.rid, found)]
 
     def _arrive(self, message: GenerateRequest) -> list[EngineOutput]:
         prompt = np.frombuffer(message.prompt_ids, dtype=np.int32)

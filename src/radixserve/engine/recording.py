@@ -1,0 +1,199 @@
+"""`--record`: what an engine took in, step by step, in JSON lines, so that a simulation can do the same again.
+
+The first line is a RecordingHeader, every other a RecordedStep. Token ids are salted: each is replaced by its place in the order
+of the vocabulary's keyed hashes, under a random key of the file that is kept nowhere. So equal prefixes stay equal, and neither
+texts nor token ids show; namespaces and request ids are hashed with the same key. It is a substitution cipher all the same: whoever
+knows what was asked often, or the text of one request, can tell from counts and lengths where it is asked again. Treat a recording
+as confidential, and not as anonymous.
+
+Lines are written in large pieces and whenever the engine runs out of work, so that a kill loses a tail at most.
+"""
+
+import logging
+import secrets
+import time
+from hashlib import blake2b
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from radixserve.batch import ForwardBatch
+from radixserve.cache.prefix_cache import PrefixCache
+from radixserve.errors import ConfigError
+from radixserve.limits import Limits
+from radixserve.messages import (
+    AbortRequest,
+    CacheAct,
+    EngineInfo,
+    EngineInput,
+    EngineOutput,
+    ExplainRequest,
+    FlushRequest,
+    GenerateRequest,
+    GrammarFinished,
+    RequestFailed,
+    UpdateWeightsRequest,
+    WatchRequest,
+)
+from radixserve.req import Req
+from radixserve.sampling_params import Grammar, SamplingParams
+from radixserve.scheduler.digest import Digest
+
+logger = logging.getLogger(__name__)
+
+FORMAT = 1
+"""Raised when an older reader would misread a file."""
+WRITE_BYTES = 1 << 16
+"""Lines are kept until there are so many bytes of them."""
+
+
+class RecordingHeader(msgspec.Struct, frozen=True):
+    """What ran. `settings`: those of EngineConfig; `salted`: whether token ids are not the real ones."""
+
+    format: int
+    version: str
+    model: str
+    dtype: str
+    limits: Limits
+    settings: dict[str, Any]
+    salted: bool
+
+
+class RecordedStep(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One step. `time_s` counts from the start of the recording and decides nothing."""
+
+    time_s: float
+    messages: list[EngineInput] = []
+    """Applied at its start, in order; those refused at once are left out."""
+    tokens: list[tuple[int, int]] = []
+    """(arrival number of the request, token id) of each sampled token; -1 where nothing could be sampled."""
+    stopped: list[int] = []
+    """Arrival numbers of the requests that this token ended before their `max_tokens`."""
+    digest: str = ""
+    """`scheduler.digest` after it; empty when nothing was computed."""
+
+
+class Salt:
+    """Hides what a message says and keeps what is equal: one key, for one file."""
+
+    def __init__(self, vocab_size: int, *, real_tokens: bool) -> None:
+        """`real_tokens`: leave token ids as they are."""
+        self._key = secrets.token_bytes(32)
+        ids: list[int] = list(range(vocab_size))
+        if not real_tokens:
+            ids.sort(key=lambda token_id: blake2b(token_id.to_bytes(4, "little"), key=self._key).digest())
+        self._salted = np.empty(vocab_size, dtype=np.int32)
+        self._salted[ids] = np.arange(vocab_size, dtype=np.int32)
+
+    def token(self, token_id: int) -> int:
+        """A sampled token salted."""
+        return int(self._salted[token_id])
+
+    def message(self, message: EngineInput) -> EngineInput | None:
+        """The same without anything that is text or tells whose it is; None for a message that decides nothing."""
+        match message:
+            case GenerateRequest():
+                return msgspec.structs.replace(
+                    message,
+                    rid=self._name(message.rid),
+                    prompt_ids=self._tokens(message.prompt_ids),
+                    params=self._params(message.params),
+                    cache_salt=message.cache_salt and self._name(message.cache_salt),
+                    request_id="",
+                )
+            case CacheAct():
+                return msgspec.structs.replace(
+                    message,
+                    rid=self._name(message.rid),
+                    prompt_ids=self._tokens(message.prompt_ids),
+                    cache_salt=message.cache_salt and self._name(message.cache_salt),
+                )
+            case GrammarFinished():
+                return GrammarFinished(self._grammar(message.grammar), message.error and "refused")
+            case AbortRequest() | FlushRequest() | UpdateWeightsRequest():
+                return msgspec.structs.replace(message, rid=self._name(message.rid))
+            case WatchRequest() | ExplainRequest():
+                return None
+
+    def _tokens(self, token_ids: bytes) -> bytes:
+        return self._salted[np.frombuffer(token_ids, dtype=np.int32)].tobytes()
+
+    def _params(self, params: SamplingParams) -> SamplingParams:
+        grammar = None if params.grammar is None else self._grammar(params.grammar)
+        return msgspec.structs.replace(params, stop=(), stop_token_ids=(), logit_bias={}, grammar=grammar)
+
+    def _grammar(self, grammar: Grammar) -> Grammar:
+        return Grammar(grammar.kind, self._name(grammar.source))
+
+    def _name(self, text: str) -> str:
+        return blake2b(text.encode(), key=self._key, digest_size=8).hexdigest()
+
+
+class Recorder:
+    """Writes the recording of one engine."""
+
+    def __init__(self, path: Path, info: EngineInfo, *, real_tokens: bool = False) -> None:
+        """Starts a new file. Raises ConfigError where it can't be written, or is there already."""
+        try:
+            path.open("xb").close()
+        except OSError as error:
+            reason = "is there already: name another file" if isinstance(error, FileExistsError) else f"can't be written: {error}"
+            raise ConfigError(f"--record {path} {reason}") from error
+        self._path = path
+        self._ended = False
+        self._salt = Salt(info.limits.vocab_size, real_tokens=real_tokens)
+        self._digest = Digest()
+        self._encoder = msgspec.json.Encoder()
+        self._lines = bytearray()
+        self._zero_s = time.monotonic()
+        self._messages: list[EngineInput] = []
+        header = RecordingHeader(
+            FORMAT, version("radixserve"), info.model, info.dtype, info.limits, dict(info.settings), not real_tokens
+        )
+        self._write(header)
+        self.flush()
+
+    def take(self, message: EngineInput, answers: list[EngineOutput]) -> None:
+        """Notes a message that was applied, with what it was answered at once."""
+        refused = any(isinstance(answer, RequestFailed) for answer in answers) and not isinstance(message, GrammarFinished)
+        salted = None if refused else self._salt.message(message)
+        if salted is not None:
+            self._messages.append(salted)
+
+    def end_step(self, batch: ForwardBatch | None, token_ids: list[int], cache: PrefixCache, *, idle: bool) -> None:
+        """Writes the step. `token_ids`: of `batch.sampled`; `idle`: nothing is left to do."""
+        if batch is not None or self._messages:
+            sampled = [] if batch is None else batch.sampled
+            self._write(
+                RecordedStep(
+                    round(time.monotonic() - self._zero_s, 6),
+                    self._messages,
+                    [(req.arrival, self._token(req, token_id)) for req, token_id in zip(sampled, token_ids, strict=True)],
+                    [req.arrival for req in sampled if req.finish_reason == "stop"],
+                    self._digest.add(batch, cache) if batch is not None else "",
+                )
+            )
+            self._messages = []
+        if idle or len(self._lines) > WRITE_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Hands everything to the operating system. A disk that takes no more ends the recording, not the engine."""
+        if not self._lines or self._ended:
+            return
+        try:
+            with self._path.open("ab") as file:
+                file.write(self._lines)
+        except OSError as error:
+            self._ended = True
+            logger.error("the recording %s ends here: %s", self._path, error)
+        self._lines.clear()
+
+    def _token(self, req: Req, token_id: int) -> int:
+        return self._salt.token(token_id) if req.finish_reason != "error" else -1
+
+    def _write(self, line: RecordingHeader | RecordedStep) -> None:
+        self._lines += self._encoder.encode(line) + b"\n"

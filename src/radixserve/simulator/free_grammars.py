@@ -1,0 +1,40 @@
+"""Grammars that allow everything: a replay knows the tokens already, and is told by messages when a grammar was ready."""
+
+import numpy as np
+
+from radixserve.engine.grammars import Grammars
+from radixserve.sampling.grammar import CompiledGrammar
+from radixserve.sampling_params import Grammar
+
+
+class FreeGrammar:
+    """Backend, grammar and matcher in one; it has no state."""
+
+    finished = False
+    fault = ""
+
+    def compile(self, grammar: Grammar) -> "FreeGrammar":
+        return self
+
+    def matcher(self, *, ignore_eos: bool) -> "FreeGrammar":
+        return self
+
+    def fill_mask(self, mask: np.ndarray) -> None:
+        mask[:] = -1
+
+    def accept(self, token_id: int) -> bool:
+        return True
+
+
+class FreeGrammars(Grammars):
+    """Keeps and forgets grammars as the recorded engine did, but compiles none and never speaks of its own accord."""
+
+    def __init__(self) -> None:
+        super().__init__(FreeGrammar)
+
+    def compile(self, grammar: Grammar) -> None:
+        self._made[grammar] = FreeGrammar()
+
+    def keep(self, grammar: Grammar) -> CompiledGrammar:
+        self._made.setdefault(grammar, FreeGrammar())
+        return super().keep(grammar)

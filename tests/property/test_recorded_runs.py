@@ -1,0 +1,170 @@
+"""Live equals simulated: whatever happened to an engine, its recording leads to the same batches, slots, hits and evictions."""
+
+import re
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+
+import msgspec
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from radixserve.cache.events import CacheEvent, Evicted
+from radixserve.config import EngineConfig
+from radixserve.engine.assemble import assemble
+from radixserve.engine.engine import Engine
+from radixserve.engine.grammars import Grammars
+from radixserve.engine.recording import Recorder
+from radixserve.errors import InvalidRequestError
+from radixserve.limits import Limits
+from radixserve.messages import AbortRequest, EngineInfo, FlushRequest, UpdateWeightsRequest
+from radixserve.sampling_params import Grammar
+from radixserve.simulator.free_grammars import FreeGrammar
+from radixserve.simulator.recordings import Recording
+from radixserve.simulator.replay import Replay
+from tests.hash_runner import VOCAB, HashRunner
+from tests.property.test_engine_schedules import actions
+from tests.traffic import Traffic
+
+MUST_STOP = 7
+"""Ends every answer in which it is sampled."""
+
+
+def recorded_engine(config: EngineConfig, num_slots: int, path: Path) -> Engine:
+    limits = Limits(VOCAB, 512, num_slots, config.page_size)
+    info = EngineInfo(model="hash", dtype="none", device="cpu", limits=limits, kv_bytes=0, num_threads=1, settings=asdict(config))
+    engine = assemble(config, info, HashRunner(num_slots, config.page_size), eos_ids=frozenset({MUST_STOP}))
+    engine.recorder = Recorder(path, info)
+    return engine
+
+
+def evictions(engine: Engine) -> list[tuple[int, int, int, int]]:
+    """A list that fills with the engine's evictions: who, how long, when, last used when."""
+    found: list[tuple[int, int, int, int]] = []
+
+    def listen(event: CacheEvent) -> None:
+        if isinstance(event, Evicted):
+            found.append((event.serial, event.num_tokens, event.time, event.last_access_time))
+
+    engine.cache.listeners.append(listen)
+    return found
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    actions=st.lists(actions, min_size=3, max_size=40),
+    page_size=st.sampled_from([1, 1, 3, 4, 16]),
+    pool_pages=st.integers(0, 60),
+    budget=st.sampled_from([1, 5, 16, 64]),
+    max_running=st.sampled_from([1, 3, 8]),
+    order=st.sampled_from(["prefix", "tree", "fcfs"]),
+    policy=st.sampled_from(["lru", "lfu", "fifo", "slru", "priority"]),
+    decode_reserve=st.sampled_from([0, 4]),
+    stops=st.booleans(),
+)
+def test_a_recording_replays_exactly(
+    actions: list[tuple], page_size: int, pool_pages: int, budget: int, max_running: int, order: str, policy: str,
+    decode_reserve: int, stops: bool,
+) -> None:  # fmt: skip
+    num_slots = max(page_size * pool_pages, -(-64 // page_size) * page_size)
+    config = EngineConfig(
+        page_size=page_size, eviction_policy=policy, order=order, max_batch_tokens=budget, max_running=max_running,
+        decode_reserve=decode_reserve,
+    )  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "run.jsonl"
+        engine = recorded_engine(config, num_slots, path)
+        traffic, live = Traffic(engine, ignore_eos=not stops), evictions(engine)
+        for action, *args in actions:
+            if action == "send":
+                prompt, max_tokens, salt, priority = args
+                traffic.send(prompt, max_tokens, salt=salt, priority=priority)
+            elif action == "step":
+                for _ in range(args[0]):
+                    traffic.step()
+            elif action == "abort":
+                engine.receive(AbortRequest(str(args[0])))
+            else:
+                engine.receive(FlushRequest("flush"))
+        traffic.run()
+        replay = Replay(Recording(path))
+        simulated = evictions(replay.engine)
+        replay.run()
+    assert replay.engine.stats() == engine.stats()
+    assert simulated == live
+    assert replay.engine.cache.pool.free_slots().tolist() == engine.cache.pool.free_slots().tolist()
+
+
+def test_preemptions_are_replayed(tmp_path: Path) -> None:
+    config = EngineConfig(max_batch_tokens=64, max_running=32, decode_reserve=0)
+    engine = recorded_engine(config, 160, tmp_path / "run.jsonl")
+    traffic = Traffic(engine)
+    for i in range(32):
+        traffic.send([*range(40), *range(24), i], 30)
+    traffic.run()
+    assert engine.stats().num_preemptions > 0
+    replay = Replay(Recording(tmp_path / "run.jsonl"))
+    replay.run()
+    assert replay.engine.stats() == engine.stats()
+
+
+def test_new_weights_flush_the_replayed_tree_too(tmp_path: Path) -> None:
+    engine = recorded_engine(EngineConfig(), 160, tmp_path / "run.jsonl")
+    engine._runner.update_weights = lambda model: None  # type: ignore[method-assign]
+    traffic = Traffic(engine)
+    for _ in range(2):
+        traffic.send([1, 2, 3, 4], 3)
+        traffic.run()
+        engine.receive(UpdateWeightsRequest("u", "other"))
+    traffic.run()
+    assert traffic.cached == {"0": 0, "1": 0}
+    replay = Replay(Recording(tmp_path / "run.jsonl"))
+    replay.run()
+    assert replay.engine.stats() == engine.stats()
+
+
+def test_nothing_but_lengths_and_equality_shows(tmp_path: Path) -> None:
+    """Request ids, namespaces, token ids and their numbers are hidden; equal prefixes are not."""
+    path = tmp_path / "run.jsonl"
+    engine = recorded_engine(EngineConfig(), 160, path)
+    traffic = Traffic(engine)
+    for prompt in ([1, 2, 3, 4], [1, 2, 9, 9]):
+        traffic.send(prompt, 3, salt="tenant-a")
+    traffic.run()
+    assert "tenant-a" not in path.read_text()
+    first, second = (
+        memoryview(message.prompt_ids).cast("i").tolist() for step in Recording(path).steps() for message in step.messages
+    )
+    assert first[:2] == second[:2]
+    assert first[2] != second[2] == second[3]
+    assert msgspec.json.decode(path.read_text().splitlines()[0])["salted"] is True
+
+
+def test_grammars_are_replayed_as_messages(tmp_path: Path) -> None:
+    """Requests that wait for a grammar, one that is refused, one that is aborted while it waits."""
+    engine = recorded_engine(EngineConfig(), 160, tmp_path / "run.jsonl")
+    engine._grammars = Grammars(PickyBackend)
+    traffic = Traffic(engine)
+    word, bad = Grammar("regex", "[a-z]+"), Grammar("regex", "(")
+    for grammar in (word, None, bad, word):
+        traffic.send([1, 2, 3, 4], 5, grammar=grammar)
+    engine.receive(AbortRequest("3"))
+    while len(traffic.ended) < 4:
+        traffic.step()
+    assert sorted(traffic.ended.items()) == [("0", "length"), ("1", "length"), ("2", "invalid_request"), ("3", "abort")]
+    traffic.send([1, 2, 3, 4], 5, grammar=word)
+    traffic.run()
+    replay = Replay(Recording(tmp_path / "run.jsonl"))
+    replay.run()
+    assert replay.engine.stats() == engine.stats()
+
+
+class PickyBackend(FreeGrammar):
+    """Refuses what is no regular expression."""
+
+    def compile(self, grammar: Grammar) -> FreeGrammar:
+        try:
+            re.compile(grammar.source)
+        except re.error as error:
+            raise InvalidRequestError(str(error), param="grammar") from error
+        return self

@@ -1,0 +1,44 @@
+"""A server that records: what it did can be done again without its model, also after a kill."""
+
+from pathlib import Path
+
+import pytest
+
+from radixserve.simulator.recordings import Recording
+from radixserve.simulator.replay import Replay
+from tests.server.running import running
+
+CHAT = [{"role": "user", "content": "Why is the sky blue?"}]
+
+
+def test_a_recorded_server_run_replays_exactly(tmp_path: Path, tiny_model_dir: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    with running(tmp_path, tiny_model_dir, num_slots=512, record=str(path)) as server:
+        for max_tokens in (4, 9):
+            reply = server.post("/v1/chat/completions", messages=CHAT, max_tokens=max_tokens, n=2)
+            assert reply.status_code == 200
+        server.wait_idle()
+        server.post("/flush_cache")
+        server.post("/v1/completions", prompt="sky" * 100, max_tokens=8)
+        server.post("/v1/completions", prompt="sea" * 100, max_tokens=8)
+        live = server.wait_idle()
+    assert "sky" not in path.read_text()
+    replay = Replay(Recording(path))
+    replay.run()
+    simulated = replay.engine.stats()
+    for figure in ("num_steps", "cached_tokens", "computed_tokens", "evicted_tokens", "finished", "free_slots", "num_nodes"):
+        assert getattr(simulated, figure) == live[figure]
+    assert simulated.evicted_tokens > 0
+    assert simulated.cached_tokens > 0
+
+
+def test_a_broken_tail_is_left_out_with_a_warning(tmp_path: Path, tiny_model_dir: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    with running(tmp_path, tiny_model_dir, num_slots=512, record=str(path)) as server:
+        server.post("/v1/completions", prompt="sky", max_tokens=8)
+        server.wait_idle()
+    path.write_bytes(path.read_bytes()[:-20])
+    replay = Replay(Recording(path))
+    with pytest.warns(UserWarning, match="last line is broken"):
+        replay.run()
+    assert replay.num_steps == 7
