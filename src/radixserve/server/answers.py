@@ -11,14 +11,19 @@ class Answer:
     """One choice, put together from its news."""
 
     text: str = ""
+    token_ids: list[int] = field(default_factory=list)
     logprobs: list[TokenLogprob] = field(default_factory=list)
+    prompt_logprobs: tuple[TokenLogprob, ...] = ()
+    """Of the prompt; the first of its choices alone has them."""
     finish_reason: FinishReason | None = None
     stop_reason: str | int | None = None
 
     def add(self, output: Output) -> None:
         """Appends the next news."""
         self.text += output.text
+        self.token_ids += output.token_ids
         self.logprobs += output.logprobs
+        self.prompt_logprobs += output.prompt_logprobs
         self.finish_reason = output.finish_reason
         self.stop_reason = output.stop_reason
 

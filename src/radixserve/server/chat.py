@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from msgspec import UNSET, UnsetType
 from starlette.requests import Request
@@ -24,11 +25,12 @@ from radixserve.server.replies import (
     ChatDelta,
     ChatLogprobs,
     ChatMessage,
+    PromptLogprobs,
     Usage,
 )
 from radixserve.server.request_log import record_of
 from radixserve.server.service import Service, service_of
-from radixserve.server.token_text import chat_logprobs
+from radixserve.server.token_text import chat_logprobs, prompt_logprobs
 from radixserve.text.tokenizer import Tokenizer
 
 
@@ -38,7 +40,7 @@ async def chat_completions(request: Request) -> Generation:
     body = await read_body(request, ChatBody, service.config.max_body_bytes)
     service.check_model(body.model)
     body.refuse()
-    params = body.sampling_params(max_tokens=_max_tokens(body), logprobs=_logprobs(body))
+    params = body.sampling_params(max_tokens=_max_tokens(body), logprobs=_logprobs(body), prompt_logprobs=body.prompt_logprobs)
     prompt = await _encode(body, service)
     with _chat_names(body):
         requests = make_requests([prompt], body, params, service.info.limits)
@@ -48,6 +50,8 @@ async def chat_completions(request: Request) -> Generation:
         created=service.now(),
         model=service.model_name,
         tokenizer=service.tokenizer,
+        prompt_logprobs=body.prompt_logprobs,
+        prompt_ids=prompt.tolist() if body.return_token_ids else UNSET,
         chunk_usage=None if include_usage else UNSET,
     )
     return Generation(service.client, service.metrics, record, shape, requests, params.n, bool(body.stream), include_usage)
@@ -55,26 +59,33 @@ async def chat_completions(request: Request) -> Generation:
 
 @dataclass
 class ChatShape:
-    """Words the replies."""
+    """Words the replies. `prompt_logprobs`: alternatives shown for the prompt's tokens. `prompt_ids`: set when ids are sent too."""
 
     id: str
     created: int
     model: str
     tokenizer: Tokenizer
+    prompt_logprobs: int | None
+    prompt_ids: list[int] | UnsetType
     chunk_usage: UnsetType | None
 
-    def opening(self, number: int) -> ChatChunk:
-        """The role."""
-        return self._chunk(ChatChunkChoice(index=number, delta=ChatDelta(content="", role="assistant")))
+    def opening(self, number: int, first: Output) -> ChatChunk:
+        """The role, and the token ids of the prompt."""
+        choice = ChatChunkChoice(index=number, delta=ChatDelta(content="", role="assistant"))
+        return msgspec.structs.replace(self._chunk(choice), prompt_token_ids=self.prompt_ids)
 
-    def chunk(self, number: int, output: Output) -> ChatChunk:
+    def chunk(self, number: int, output: Output) -> ChatChunk | None:
         """Text that a choice grew by."""
+        ids = list(output.token_ids) if self.prompt_ids is not UNSET and output.token_ids else UNSET
+        if not output.text and not output.logprobs and output.finish_reason is None and not ids:
+            return None
         choice = ChatChunkChoice(
             index=number,
             delta=ChatDelta(content=output.text) if output.text else ChatDelta(),
             logprobs=self._logprobs(list(output.logprobs)),
             finish_reason=output.finish_reason,
             stop_reason=output.stop_reason,
+            token_ids=ids,
         )
         return self._chunk(choice)
 
@@ -91,10 +102,22 @@ class ChatShape:
                 logprobs=self._logprobs(answer.logprobs),
                 finish_reason=answer.finish_reason,
                 stop_reason=answer.stop_reason,
+                token_ids=answer.token_ids if self.prompt_ids is not UNSET else UNSET,
             )
             for number, answer in enumerate(answers)
         ]
-        return ChatCompletion(id=self.id, created=self.created, model=self.model, choices=choices, usage=usage)
+        scores: PromptLogprobs | UnsetType = UNSET
+        if self.prompt_logprobs is not None:
+            scores = prompt_logprobs(self.tokenizer, answers[0].prompt_logprobs, self.prompt_logprobs)
+        return ChatCompletion(
+            id=self.id,
+            created=self.created,
+            model=self.model,
+            choices=choices,
+            usage=usage,
+            prompt_logprobs=scores,
+            prompt_token_ids=self.prompt_ids,
+        )
 
     def _logprobs(self, logprobs: list[TokenLogprob]) -> ChatLogprobs | None:
         return chat_logprobs(self.tokenizer, logprobs) if logprobs else None

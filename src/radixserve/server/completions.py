@@ -1,6 +1,7 @@
 """/v1/completions: continues prompts given as text or token ids."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -9,7 +10,7 @@ from starlette.requests import Request
 
 from radixserve.errors import InvalidRequestError
 from radixserve.limits import Limits
-from radixserve.messages import Output
+from radixserve.messages import Output, TokenLogprob
 from radixserve.server.answers import Answer
 from radixserve.server.body import read_body
 from radixserve.server.generation import Generation
@@ -18,7 +19,7 @@ from radixserve.server.protocol import CompletionBody
 from radixserve.server.replies import Completion, CompletionChoice, CompletionLogprobs, Usage
 from radixserve.server.request_log import record_of
 from radixserve.server.service import Service, service_of
-from radixserve.server.token_text import completion_logprobs
+from radixserve.server.token_text import completion_logprobs, echo_logprobs, joined, prompt_logprobs
 from radixserve.text.tokenizer import Tokenizer
 
 DEFAULT_MAX_TOKENS = 16
@@ -32,9 +33,8 @@ async def completions(request: Request) -> Generation:
     service.check_model(body.model)
     _refuse(body)
     prompts = await _encode(body, service)
-    echo_only = bool(body.echo) and body.max_tokens == 0
-    max_tokens = 1 if echo_only else _max_tokens(body, prompts, service.info.limits)
-    params = body.sampling_params(max_tokens=max_tokens, logprobs=body.logprobs)
+    max_tokens = _max_tokens(body, prompts, service.info.limits)
+    params = body.sampling_params(max_tokens=max_tokens, logprobs=body.logprobs, prompt_logprobs=_prompt_logprobs(body))
     requests = make_requests(prompts, body, params, service.info.limits)
     include_usage = bool(body.stream_options and body.stream_options.include_usage)
     shape = CompletionShape(
@@ -43,39 +43,61 @@ async def completions(request: Request) -> Generation:
         model=service.model_name,
         tokenizer=service.tokenizer,
         n=params.n,
+        prompts=prompts,
         prefixes=_echoes(body, prompts, service.tokenizer) if body.echo else [],
+        echo_logprobs=body.logprobs if body.echo else None,
+        prompt_logprobs=body.prompt_logprobs,
+        show_ids=bool(body.return_token_ids),
         chunk_usage=None if include_usage else UNSET,
     )
-    return Generation(
-        service.client, service.metrics, record, shape, requests, params.n, bool(body.stream), include_usage, echo_only
-    )
+    return Generation(service.client, service.metrics, record, shape, requests, params.n, bool(body.stream), include_usage)
 
 
 @dataclass
 class CompletionShape:
-    """Words the replies. `prefixes`: the text of each prompt where the answer repeats it, else empty."""
+    """Words the replies. `prompts`: token ids. `prefixes`: the text of each prompt where the answer repeats it, else empty.
+
+    `echo_logprobs`, `prompt_logprobs`: alternatives shown for the tokens of a prompt, in OpenAI's and in vLLM's form, if asked for.
+    """
 
     id: str
     created: int
     model: str
     tokenizer: Tokenizer
     n: int
+    prompts: list[np.ndarray]
     prefixes: list[str]
+    echo_logprobs: int | None
+    prompt_logprobs: int | None
+    show_ids: bool
     chunk_usage: UnsetType | None
     _offsets: dict[int, int] = field(default_factory=dict)
-    """Characters of tokens sent so far, by choice."""
+    """Characters of text and tokens sent so far, by choice."""
+    _echoed: dict[int, CompletionLogprobs | None] = field(default_factory=dict)
+    """Log-probabilities of the prompts that were repeated so far."""
 
-    def opening(self, number: int) -> Completion | None:
-        """The prompt, for `echo`."""
-        return self._chunk(CompletionChoice(number, self._prefix(number))) if self.prefixes else None
+    def opening(self, number: int, first: Output) -> Completion | None:
+        """The prompt, for `echo`, and its token ids."""
+        if not self.prefixes and not self.show_ids:
+            return None
+        prompt = number // self.n
+        if number % self.n == 0:
+            self._echoed[prompt] = self._echo(prompt, first.prompt_logprobs)
+        text = self._prefix(prompt)
+        self._offsets[number] = len(text)
+        return self._chunk(CompletionChoice(number, text, self._echoed.get(prompt), prompt_token_ids=self._prompt_ids(prompt)))
 
-    def chunk(self, number: int, output: Output) -> Completion:
+    def chunk(self, number: int, output: Output) -> Completion | None:
         """Text that a choice grew by."""
+        ids = list(output.token_ids) if self.show_ids and output.token_ids else UNSET
+        if not output.text and not output.logprobs and output.finish_reason is None and not ids:
+            return None
         logprobs = None
         if output.logprobs:
             offset = self._offsets.get(number, 0)
-            logprobs, self._offsets[number] = completion_logprobs(self.tokenizer, list(output.logprobs), offset)
-        return self._chunk(CompletionChoice(number, output.text, logprobs, output.finish_reason, output.stop_reason))
+            logprobs, self._offsets[number] = completion_logprobs(self.tokenizer, output.logprobs, offset)
+        choice = CompletionChoice(number, output.text, logprobs, output.finish_reason, output.stop_reason, token_ids=ids)
+        return self._chunk(choice)
 
     def usage_chunk(self, usage: Usage) -> Completion:
         """The usage."""
@@ -84,18 +106,39 @@ class CompletionShape:
     def whole(self, answers: list[Answer], usage: Usage) -> Completion:
         """All choices."""
         choices = [
-            CompletionChoice(
-                number, self._prefix(number) + answer.text, self._logprobs(answer), answer.finish_reason, answer.stop_reason
-            )
+            self._choice(number, answer, answers[number // self.n * self.n].prompt_logprobs)
             for number, answer in enumerate(answers)
         ]
         return Completion(id=self.id, created=self.created, model=self.model, choices=choices, usage=usage)
 
-    def _prefix(self, number: int) -> str:
-        return self.prefixes[number // self.n] if self.prefixes else ""
+    def _choice(self, number: int, answer: Answer, scores: Sequence[TokenLogprob]) -> CompletionChoice:
+        prompt = number // self.n
+        prefix, logprobs = self._prefix(prompt), self._echo(prompt, scores)
+        if answer.logprobs:
+            own, _ = completion_logprobs(self.tokenizer, answer.logprobs, len(prefix))
+            logprobs = joined(logprobs, own) if logprobs is not None else own
+        return CompletionChoice(
+            number,
+            prefix + answer.text,
+            logprobs,
+            answer.finish_reason,
+            answer.stop_reason,
+            UNSET if self.prompt_logprobs is None else prompt_logprobs(self.tokenizer, scores, self.prompt_logprobs),
+            self._prompt_ids(prompt),
+            answer.token_ids if self.show_ids else UNSET,
+        )
 
-    def _logprobs(self, answer: Answer) -> CompletionLogprobs | None:
-        return completion_logprobs(self.tokenizer, answer.logprobs, 0)[0] if answer.logprobs else None
+    def _prefix(self, prompt: int) -> str:
+        return self.prefixes[prompt] if self.prefixes else ""
+
+    def _prompt_ids(self, prompt: int) -> list[int] | UnsetType:
+        return self.prompts[prompt].tolist() if self.show_ids else UNSET
+
+    def _echo(self, prompt: int, scores: Sequence[TokenLogprob]) -> CompletionLogprobs | None:
+        if self.echo_logprobs is None:
+            return None
+        first_id = int(self.prompts[prompt][0])
+        return echo_logprobs(self.tokenizer, first_id, scores, self.echo_logprobs, self.prefixes[prompt])
 
     def _chunk(self, choice: CompletionChoice) -> Completion:
         return Completion(id=self.id, created=self.created, model=self.model, choices=[choice], usage=self.chunk_usage)
@@ -103,8 +146,6 @@ class CompletionShape:
 
 def _refuse(body: CompletionBody) -> None:
     body.refuse()
-    if body.echo and body.logprobs is not None:
-        raise InvalidRequestError("echo with logprobs is not supported: leave one of them out", param="echo", code="unsupported")
     if body.best_of is not None and body.best_of != (body.n or 1):
         raise InvalidRequestError(f"best_of is {body.best_of}: must equal n, which is {body.n or 1}", param="best_of")
 
@@ -134,6 +175,12 @@ def _max_tokens(body: CompletionBody, prompts: list[np.ndarray], limits: Limits)
         return body.max_tokens
     room = min(limits.max_output(len(prompt)) for prompt in prompts)
     return max(min(max(DEFAULT_MAX_TOKENS, body.min_tokens or 0), room), 1)
+
+
+def _prompt_logprobs(body: CompletionBody) -> int | None:
+    """Alternatives to compute for the prompt's tokens; None: none of its tokens is scored."""
+    asked = [count for count in (body.logprobs if body.echo else None, body.prompt_logprobs) if count is not None]
+    return max(asked, default=None)
 
 
 def _echoes(body: CompletionBody, prompts: list[np.ndarray], tokenizer: Tokenizer) -> list[str]:

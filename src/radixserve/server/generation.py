@@ -39,11 +39,11 @@ Events = AsyncGenerator[tuple[int, Output], None]
 class Shape(Protocol):
     """How one route words its replies. `number` counts choices through all prompts."""
 
-    def opening(self, number: int) -> msgspec.Struct | None:
+    def opening(self, number: int, first: Output) -> msgspec.Struct | None:
         """The chunk that comes before a choice's first news, if there is one."""
 
-    def chunk(self, number: int, output: Output) -> msgspec.Struct:
-        """News of one choice."""
+    def chunk(self, number: int, output: Output) -> msgspec.Struct | None:
+        """News of one choice; None when there is nothing to show."""
 
     def usage_chunk(self, usage: Usage) -> msgspec.Struct:
         """The last chunk, without choices."""
@@ -64,8 +64,6 @@ class Generation:
     n: int
     stream: bool
     include_usage: bool
-    echo_only: bool = False
-    """max_tokens is 0: nothing is generated."""
     tally: Tally = field(init=False)
 
     def __post_init__(self) -> None:
@@ -111,21 +109,20 @@ class Generation:
         event: tuple[int, Output] | None = first
         while event is not None:
             number, output = event
-            frames = b""
-            if number not in opened:
-                opened.add(number)
-                if (opening := self.shape.opening(number)) is not None:
-                    frames = _frame(opening)
-            if output.text or output.logprobs or output.finish_reason is not None:
-                frames += _frame(self.shape.chunk(number, output))
+            opening = None if number in opened else self.shape.opening(number, output)
+            opened.add(number)
+            frames = [_frame(body) for body in (opening, self.shape.chunk(number, output)) if body is not None]
             if frames:
-                await send({"type": "http.response.body", "body": frames, "more_body": True})
+                await send({"type": "http.response.body", "body": b"".join(frames), "more_body": True})
             event = await anext(events, None)
         return _frame(self.shape.usage_chunk(self.tally.usage())) + DONE if self.include_usage else DONE
 
     async def _events(self) -> Events:
         """The engine's events, counted and timed."""
-        async with aclosing(self._echo() if self.echo_only else self.client.generate(self.requests)) as events:
+        events = self.client.generate(self.requests)
+        if self.n > 1 and any(request.params.prompt_logprobs is not None for request in self.requests):
+            events = _scores_first(events, self.n)
+        async with aclosing(events):
             async for number, output in events:
                 now = time.monotonic()
                 if self.record.first_token is None:
@@ -133,11 +130,6 @@ class Generation:
                 self._observe(number, output, now)
                 self.tally.add(number, output, now)
                 yield number, output
-
-    async def _echo(self) -> Events:
-        for number in range(len(self.requests) * self.n):
-            prompt_len = len(self.requests[number // self.n].prompt_ids) // 4
-            yield number, Output("", "", (), prompt_len, cached_tokens=0, completion_tokens=0, finish_reason="length")
 
     def _observe(self, number: int, output: Output, now: float) -> None:
         metrics, since = self.metrics, self.tally.last_time(number)
@@ -156,6 +148,23 @@ class Generation:
         self.record.error = str(error)
         if not isinstance(error, RadixServeError):
             logger.exception("a stream failed")
+
+
+async def _scores_first(events: Events, n: int) -> Events:
+    """Holds back the news of a prompt's other choices until its first one has news: they bring the scores of the prompt."""
+    held: dict[int, list[tuple[int, Output]]] = {}
+    scored: set[int] = set()
+    async with aclosing(events):
+        async for number, output in events:
+            prompt, choice = divmod(number, n)
+            if choice == 0 and prompt not in scored:
+                scored.add(prompt)
+                held.setdefault(prompt, []).insert(0, (number, output))
+            else:
+                held.setdefault(prompt, []).append((number, output))
+            if prompt in scored:
+                for event in held.pop(prompt):
+                    yield event
 
 
 def _frame(body: msgspec.Struct) -> bytes:

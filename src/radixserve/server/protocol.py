@@ -37,7 +37,6 @@ class NotHonoured(msgspec.Struct, kw_only=True):
     regex: Any = None
     ebnf: Any = None
     use_beam_search: Any = None
-    prompt_logprobs: Any = None
     suffix: Any = None
     tools: Any = None
     tool_choice: Any = None
@@ -77,6 +76,10 @@ class GenerationBody(NotHonoured, kw_only=True):
     stop_token_ids: list[Int] | None = None
     ignore_eos: bool | None = None
     n: Int | None = None
+    prompt_logprobs: Int | None = None
+    """Alternatives reported for each token of the prompt, as vLLM does; not in streams."""
+    return_token_ids: bool | None = None
+    """Send the token ids of prompt and answer too."""
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     user: str | None = None
@@ -97,8 +100,11 @@ class GenerationBody(NotHonoured, kw_only=True):
         if self.cache_salt is not None and len(self.cache_salt) > MAX_SALT_LEN:
             message = f"cache_salt has {len(self.cache_salt)} characters: at most {MAX_SALT_LEN} are allowed; send a hash of it"
             raise InvalidRequestError(message, param="cache_salt")
+        if self.stream and self.prompt_logprobs is not None:
+            message = "prompt_logprobs is not sent in streams: leave stream out, or ask /v1/completions for echo with logprobs"
+            raise InvalidRequestError(message, param="prompt_logprobs")
 
-    def sampling_params(self, *, max_tokens: Int | None, logprobs: Int | None) -> SamplingParams:
+    def sampling_params(self, *, max_tokens: Int | None, logprobs: Int | None, prompt_logprobs: Int | None) -> SamplingParams:
         """The sampling fields as the engine takes them, not yet validated."""
         given = {name: value for name in SAMPLING_FIELDS if (value := getattr(self, name)) is not None}
         if self.top_k == -1:
@@ -106,6 +112,7 @@ class GenerationBody(NotHonoured, kw_only=True):
         return SamplingParams(
             max_tokens=max_tokens,
             logprobs=logprobs,
+            prompt_logprobs=prompt_logprobs,
             stop=(self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ()),
             stop_token_ids=tuple(self.stop_token_ids or ()),
             **given,

@@ -1,12 +1,23 @@
 """Tokens as text, for logprobs. A token may be a part of a character: then its bytes are what identifies it."""
 
+from collections.abc import Sequence
+
+import msgspec
+
 from radixserve.messages import TokenLogprob
-from radixserve.server.replies import ChatLogprobs, ChatTokenLogprob, CompletionLogprobs, TopLogprob
+from radixserve.server.replies import (
+    ChatLogprobs,
+    ChatTokenLogprob,
+    CompletionLogprobs,
+    PromptLogprob,
+    PromptLogprobs,
+    TopLogprob,
+)
 from radixserve.text.tokenizer import Tokenizer
 
 
-def completion_logprobs(tokenizer: Tokenizer, logprobs: list[TokenLogprob], offset: int) -> tuple[CompletionLogprobs, int]:
-    """The lists of /v1/completions, and the next offset. `offset`: characters of the answer before the first of these tokens.
+def completion_logprobs(tokenizer: Tokenizer, logprobs: Sequence[TokenLogprob], offset: int) -> tuple[CompletionLogprobs, int]:
+    """The lists of /v1/completions, and the next offset. `offset`: characters of the text before the first of these tokens.
 
     The alternatives include the sampled token, as OpenAI's do. Tokens that are no whole characters are written as OpenAI writes
     them, `bytes:\\xe2\\x82`, so that two of them never share a key.
@@ -18,8 +29,47 @@ def completion_logprobs(tokenizer: Tokenizer, logprobs: list[TokenLogprob], offs
         shown.token_logprobs.append(item.logprob)
         shown.top_logprobs.append({name: item.logprob} | {_name(tokenizer, other): value for other, value in item.top})
         shown.text_offset.append(offset)
-        offset += len(tokenizer.token_bytes[item.token_id].decode(errors="ignore"))
+        offset += _width(tokenizer, item.token_id)
     return shown, offset
+
+
+def joined(first: CompletionLogprobs, second: CompletionLogprobs) -> CompletionLogprobs:
+    """The lists of two stretches of text, one after the other."""
+    return CompletionLogprobs(
+        first.tokens + second.tokens,
+        first.token_logprobs + second.token_logprobs,
+        first.top_logprobs + second.top_logprobs,
+        first.text_offset + second.text_offset,
+    )
+
+
+def echo_logprobs(
+    tokenizer: Tokenizer, first_id: int, logprobs: Sequence[TokenLogprob], count: int, prompt: str
+) -> CompletionLogprobs:
+    """The lists of /v1/completions for a prompt that the answer repeats. `count`: alternatives shown; `first_id` has none."""
+    scores = [msgspec.structs.replace(item, top=item.top[:count]) for item in logprobs]
+    rest, end = completion_logprobs(tokenizer, scores, _width(tokenizer, first_id))
+    added = max(end - len(prompt), 0)  # characters of tokens that the text doesn't hold, such as a BOS
+    return CompletionLogprobs(
+        [_name(tokenizer, first_id), *rest.tokens],
+        [None, *rest.token_logprobs],
+        [None, *rest.top_logprobs],
+        [max(offset - added, 0) for offset in (0, *rest.text_offset)],
+    )
+
+
+def prompt_logprobs(tokenizer: Tokenizer, logprobs: Sequence[TokenLogprob], count: int) -> PromptLogprobs:
+    """A scored prompt as vLLM shows it, with `count` alternatives."""
+
+    def entry(token_id: int, logprob: float, rank: int) -> PromptLogprob:
+        return PromptLogprob(logprob, rank, tokenizer.token_bytes[token_id].decode(errors="replace"))
+
+    shown: PromptLogprobs = [None]
+    for item in logprobs:
+        own = {item.token_id: entry(item.token_id, item.logprob, item.rank)}
+        likeliest = {token_id: entry(token_id, value, rank) for rank, (token_id, value) in enumerate(item.top[:count], 1)}
+        shown.append(likeliest | own)
+    return shown
 
 
 def chat_logprobs(tokenizer: Tokenizer, logprobs: list[TokenLogprob]) -> ChatLogprobs:
@@ -35,6 +85,10 @@ def chat_logprobs(tokenizer: Tokenizer, logprobs: list[TokenLogprob]) -> ChatLog
         others = [top(token_id, value) for token_id, value in item.top]
         content.append(ChatTokenLogprob(this.token, this.logprob, this.bytes, others))
     return ChatLogprobs(content)
+
+
+def _width(tokenizer: Tokenizer, token_id: int) -> int:
+    return len(tokenizer.token_bytes[token_id].decode(errors="ignore"))
 
 
 def _name(tokenizer: Tokenizer, token_id: int) -> str:
