@@ -104,3 +104,10 @@ def test_openai_client_sees_the_second_question_reuse_the_first(server_url: str)
     (cold, _), (warm, _) = cached_shares(run_example("openai_client.py", server_url))
     assert cold == 0
     assert warm > 0
+
+
+def test_five_misses_are_explained_by_five_reasons() -> None:
+    reasons = re.findall(r"^    (\w+) at ", run_example("explain_misses.py"), re.MULTILINE)
+    first, rounded, elsewhere, _, computing, _, evicted = reasons
+    told = (first, rounded, elsewhere, computing, evicted)
+    assert told == ("never_seen", "page_rounding", "other_namespace", "computing", "evicted")

@@ -16,7 +16,7 @@ def _why(explanation: Explanation, missed: str) -> str:
         case "disabled":
             return "the prefix cache is off (--no-prefix-cache)"
         case "page_rounding":
-            return f"{missed} more had been computed, but they did not fill a page, and only whole pages are kept"
+            return f"{missed} more had been computed, but did not fill a page, and only whole pages are kept"
         case "computing":
             return f"request {explanation.computed_by} was still computing the next {missed}"
         case "evicted":

@@ -2,8 +2,12 @@
 
 from dataclasses import dataclass, field
 
+from msgspec import UNSET
+
 from radixserve.messages import FinishReason, Output, TokenLogprob
+from radixserve.server.explanations import with_text
 from radixserve.server.replies import PromptTokensDetails, Usage
+from radixserve.text.tokenizer import Tokenizer
 
 
 @dataclass
@@ -31,9 +35,10 @@ class Answer:
 class Tally:
     """Counts the tokens of all choices; choices number `n` a prompt. `prompt_lens`: tokens of each prompt."""
 
-    def __init__(self, prompt_lens: list[int], n: int) -> None:
+    def __init__(self, prompt_lens: list[int], n: int, tokenizer: Tokenizer) -> None:
         self._prompt_lens = prompt_lens
         self._n = n
+        self._tokenizer = tokenizer
         self._last: dict[int, tuple[Output, float]] = {}
 
     def add(self, number: int, output: Output, now: float) -> None:
@@ -55,7 +60,9 @@ class Tally:
             completion_tokens += output.completion_tokens
         prompt_tokens = sum(self._prompt_lens)
         details = PromptTokensDetails(cached_tokens=sum(cached.values()))
-        return Usage(prompt_tokens, completion_tokens, prompt_tokens + completion_tokens, details)
+        found = [output.explanation for _, (output, _) in sorted(self._last.items()) if output.explanation is not None]
+        explanations = [with_text(explanation, self._tokenizer) for explanation in found]
+        return Usage(prompt_tokens, completion_tokens, prompt_tokens + completion_tokens, details, explanations or UNSET)
 
     def finish_reasons(self) -> str:
         """The different finish reasons, in the order of the choices."""

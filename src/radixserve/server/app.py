@@ -64,6 +64,7 @@ def make_app(service: Service) -> Starlette:
         Route("/metrics", admin.metrics),
         Route("/server_info", admin.server_info),
         Route("/flush_cache", admin.flush_cache, methods=["POST"]),
+        Route("/cache/explain", admin.explain),
         Route("/tokenize", admin.tokenize, methods=["POST"]),
         Route("/detokenize", admin.detokenize, methods=["POST"]),
     ]

@@ -43,8 +43,8 @@ async def chat_completions(request: Request) -> Generation:
     params = body.sampling_params(max_tokens=_max_tokens(body), logprobs=_logprobs(body), prompt_logprobs=body.prompt_logprobs)
     prompt = await _encode(body, service)
     with _chat_names(body):
-        requests = make_requests([prompt], body, params, service.info.limits)
-    include_usage = bool(body.stream_options and body.stream_options.include_usage)
+        requests = make_requests([prompt], body, params, service.info.limits, record.id)
+    include_usage = body.wants_usage
     shape = ChatShape(
         id=f"chatcmpl-{record.id}",
         created=service.now(),

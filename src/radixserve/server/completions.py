@@ -35,8 +35,8 @@ async def completions(request: Request) -> Generation:
     prompts = await _encode(body, service)
     max_tokens = _max_tokens(body, prompts, service.info.limits)
     params = body.sampling_params(max_tokens=max_tokens, logprobs=body.logprobs, prompt_logprobs=_prompt_logprobs(body))
-    requests = make_requests(prompts, body, params, service.info.limits)
-    include_usage = bool(body.stream_options and body.stream_options.include_usage)
+    requests = make_requests(prompts, body, params, service.info.limits, record.id)
+    include_usage = body.wants_usage
     shape = CompletionShape(
         id=f"cmpl-{record.id}",
         created=service.now(),

@@ -23,6 +23,7 @@ from radixserve.server.answers import Answer, Tally
 from radixserve.server.errors import error_body
 from radixserve.server.replies import Usage
 from radixserve.server.request_log import RequestRecord
+from radixserve.text.tokenizer import Tokenizer
 
 STREAM_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -38,6 +39,8 @@ Events = AsyncGenerator[tuple[int, Output], None]
 
 class Shape(Protocol):
     """How one route words its replies. `number` counts choices through all prompts."""
+
+    tokenizer: Tokenizer
 
     def opening(self, number: int, first: Output) -> msgspec.Struct | None:
         """The chunk that comes before a choice's first news, if there is one."""
@@ -67,7 +70,7 @@ class Generation:
     tally: Tally = field(init=False)
 
     def __post_init__(self) -> None:
-        self.tally = Tally([len(request.prompt_ids) // 4 for request in self.requests], self.n)
+        self.tally = Tally([len(request.prompt_ids) // 4 for request in self.requests], self.n, self.shape.tokenizer)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Runs it. Raises what the engine refused before the reply began."""

@@ -16,16 +16,24 @@ MAX_CHOICES = 1024
 
 
 def make_requests(
-    prompts: Sequence[np.ndarray], body: GenerationBody, params: SamplingParams, limits: Limits
+    prompts: Sequence[np.ndarray], body: GenerationBody, params: SamplingParams, limits: Limits, request_id: str
 ) -> list[GenerateRequest]:
-    """One request a prompt. `prompts`: int32 token ids. Raises InvalidRequestError when one can't be served."""
+    """One request a prompt. `prompts`: int32 token ids; `request_id`: of the HTTP request.
+
+    Raises InvalidRequestError when one can't be served."""
     params.validate(limits.vocab_size)
     check_choices(len(prompts), params.n)
     for prompt in prompts:
         limits.check(prompt, params)
     return [
         GenerateRequest(
-            rid="", prompt_ids=token_bytes(prompt), params=params, priority=body.priority or 0, cache_salt=body.cache_salt
+            rid="",
+            prompt_ids=token_bytes(prompt),
+            params=params,
+            priority=body.priority or 0,
+            cache_salt=body.cache_salt,
+            request_id=request_id,
+            explain_cache=bool(body.explain_cache),
         )
         for prompt in prompts
     ]

@@ -88,6 +88,13 @@ class GenerationBody(NotHonoured, kw_only=True):
     """Higher is sooner."""
     cache_salt: str | None = None
     """Requests share cached prefixes only when their salts are equal."""
+    explain_cache: bool | None = None
+    """Explain in the usage what was reused, and why no more; a stream ends with the usage then."""
+
+    @property
+    def wants_usage(self) -> bool:
+        """Whether a stream is to end with the usage."""
+        return bool(self.explain_cache or (self.stream_options and self.stream_options.include_usage))
 
     def refuse(self) -> None:
         """Raises InvalidRequestError naming the first field that can't be honoured."""

@@ -6,6 +6,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from radixserve.messages import FinishReason
+from radixserve.server.explanations import CacheExplanation
 
 
 class PromptTokensDetails(msgspec.Struct, frozen=True):
@@ -21,6 +22,8 @@ class Usage(msgspec.Struct, frozen=True):
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: PromptTokensDetails
+    cache_explanations: list[CacheExplanation] | UnsetType = UNSET
+    """One a choice, where the request asked for them."""
 
 
 class CompletionLogprobs(msgspec.Struct, frozen=True):
