@@ -83,3 +83,15 @@ class AttentionPool:
 
         K and V of the step's own tokens are in the pool already.
         """
+
+def argmax(logits: Tensor) -> list[int]:
+    """Index of the largest of each row of `logits` float32 [R, V], the lowest of equal ones.
+
+    -1 where there is none to choose: a NaN in the row, or infinity as its largest.
+    """
+
+def top_k(logits: Tensor, values: Tensor, ids: Tensor) -> None:
+    """Writes the k largest of each row of `logits` float32 [R, V], largest first, equal ones by their index.
+
+    `values`: float32 [R, k], `ids`: int64 [R, k]. Of a row that holds NaN it takes any k.
+    """

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from radixserve.sampling.select import top
+
 _SIZES = (64, 1024)
 """How many of the likeliest tokens are looked at, before all of them are sorted."""
 
@@ -87,10 +89,7 @@ def _draw_from_top(
     A row is decided when the last token it keeps is likelier than the last one in sight: whatever is out of sight, ties included,
     then comes after it.
     """
-    top = logits.topk(size, sorted=False)
-    values, ids = top.values.double().cpu().numpy(), top.indices.cpu().numpy()
-    order = np.lexsort((ids, -values), axis=-1)
-    values, ids = np.take_along_axis(values, order, axis=1), np.take_along_axis(ids, order, axis=1)
+    values, ids = top(logits, size)
     last, rank = _draw_ranks(values, draws, limit, mass)
     row = np.arange(len(values))
     return values[row, last] > values[:, -1], ids[row, rank]

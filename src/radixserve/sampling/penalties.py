@@ -9,14 +9,17 @@ from radixserve.req import Req
 from radixserve.sampling_params import SamplingParams
 
 
-def adjust_logits(row: torch.Tensor, req: Req) -> None:
-    """Changes `row`, the logits [V] of one request's next token, in place.
+def adjust_logits(logits: torch.Tensor, index: int, req: Req) -> None:
+    """Changes row `index` of `logits` [R, V], that of one request's next token, in place.
 
     The repetition penalty divides positive and multiplies negative logits of every token in prompt and output (Keskar et al.,
     "CTRL", 2019). Frequency and presence penalties are subtracted for tokens of the output, as OpenAI defines them. A bias is
     added as it is. Stop tokens are banned until there are `min_tokens` tokens.
     """
     params = req.params
+    if not _changes_logits(params):
+        return
+    row = logits[index]
     if params.repetition_penalty != 1.0:
         _penalize_repetition(row, req, params.repetition_penalty)
     if req.output_ids and (params.frequency_penalty or params.presence_penalty):
@@ -26,6 +29,17 @@ def adjust_logits(row: torch.Tensor, req: Req) -> None:
     if len(req.output_ids) < params.min_tokens:
         # An id beyond the logits can't be chosen: there is nothing to ban.
         row[_index([stop_id for stop_id in req.stop_ids if stop_id < len(row)], row)] = -torch.inf
+
+
+def _changes_logits(params: SamplingParams) -> bool:
+    """Most requests change nothing, and to take a row costs more than to know that."""
+    return bool(
+        params.repetition_penalty != 1.0
+        or params.frequency_penalty
+        or params.presence_penalty
+        or params.logit_bias
+        or params.min_tokens
+    )
 
 
 def _penalize_repetition(row: torch.Tensor, req: Req, penalty: float) -> None:

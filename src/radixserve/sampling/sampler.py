@@ -17,11 +17,9 @@ from radixserve.sampling.distribution import Draws, draw_truncated, draw_whole
 from radixserve.sampling.grammar_masks import GrammarMasks
 from radixserve.sampling.logprobs import RawLogprobs
 from radixserve.sampling.penalties import adjust_logits
+from radixserve.sampling.select import NO_TOKEN, likeliest
 from radixserve.sampling.uniform import uniform
 from radixserve.sampling_params import SamplingParams
-
-NO_TOKEN = -1
-"""Stands for a token where a row has none to choose: its logits hold NaN or +inf, or every token is banned (-inf)."""
 
 GREEDY_BELOW = 1e-5
 """Temperatures below this are greedy: dividing by them only overflows."""
@@ -46,7 +44,7 @@ class Sampler:
         """
         raw = RawLogprobs(logits, [req.params.logprobs for req in reqs])
         for row, req in enumerate(reqs):
-            adjust_logits(logits[row], req)
+            adjust_logits(logits, row, req)
         if masks is not None:
             masks.apply(logits)
         token_ids = _choose(logits, reqs)
@@ -54,19 +52,16 @@ class Sampler:
 
 
 def _choose(logits: torch.Tensor, reqs: Sequence[Req]) -> list[int]:
-    best = logits.argmax(-1, keepdim=True)
-    peak = logits.gather(1, best)  # NaN where the row holds one: argmax takes it for the largest
-    usable: list[bool] = peak.isfinite()[:, 0].tolist()
-    token_ids = [token_id if ok else NO_TOKEN for token_id, ok in zip(best[:, 0].tolist(), usable, strict=True)]
-    drawn = [row for row, ok in enumerate(usable) if ok and reqs[row].params.temperature >= GREEDY_BELOW]
+    token_ids = likeliest(logits)
+    drawn = [row for row, req in enumerate(reqs) if req.params.temperature >= GREEDY_BELOW and token_ids[row] != NO_TOKEN]
     for draw, rows in (
         (draw_truncated, [row for row in drawn if _truncates(reqs[row].params)]),
         (draw_whole, [row for row in drawn if not _truncates(reqs[row].params)]),
     ):
         if rows:
-            every = len(rows) == len(reqs)
-            index = torch.tensor(rows, device=logits.device)
-            chosen = draw(logits if every else logits[index], peak if every else peak[index], _draws([reqs[row] for row in rows]))
+            theirs = logits if len(rows) == len(reqs) else logits[torch.tensor(rows, device=logits.device)]
+            best = torch.tensor([token_ids[row] for row in rows], device=logits.device)
+            chosen = draw(theirs, theirs.gather(1, best[:, None]), _draws([reqs[row] for row in rows]))
             for row, token_id in zip(rows, chosen.tolist(), strict=True):
                 token_ids[row] = token_id
     return token_ids

@@ -1,7 +1,6 @@
 """The attention kernel at every level against float64, and its bits against themselves: alone, batched, chunked, threaded."""
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -15,6 +14,7 @@ if kernels.NOT_BUILT is not None:
     pytest.skip(kernels.NOT_BUILT, allow_module_level=True)
 
 from radixserve.kernels import _native
+from tests.kernel_levels import available_levels
 
 LENGTHS = [1, 63, 64, 65, 257, 1000]
 SHAPES = [(3, 3, 64), (2, 2, 128), (1, 1, 8), (2, 7, 80), (1, 9, 256), (2, 4, 96)]
@@ -22,26 +22,6 @@ SHAPES = [(3, 3, 64), (2, 2, 128), (1, 1, 8), (2, 7, 80), (1, 9, 256), (2, 4, 96
 ERROR = {"avx512_bf16": 1e-2, "avx2": 1e-5, "portable": 1e-5}
 """Weights of keys are rounded to bfloat16 at the first level alone."""
 HUGE = 3e38
-
-
-def available_levels() -> list[str]:
-    best = _native.level()
-    names = ["portable", "avx2", "avx512_bf16"]
-    return names[: names.index(best) + 1]
-
-
-@pytest.fixture(autouse=True)
-def restored() -> Iterator[None]:
-    level, threads = _native.level(), _native.num_threads()
-    yield
-    _native.choose_level(level)
-    _native.set_num_threads(threads)
-
-
-@pytest.fixture(params=available_levels())
-def level(request: pytest.FixtureRequest) -> str:
-    _native.choose_level(request.param)
-    return str(request.param)
 
 
 @dataclass

@@ -1,7 +1,5 @@
 """int8 products at every level against exact whole numbers in NumPy: equal to the last bit, alone, batched and threaded."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 import torch
@@ -16,20 +14,9 @@ from radixserve.kernels import _native
 from radixserve.models.native_operations import interleaved
 from radixserve.models.operations import Affine
 
-LEVELS = ("portable", "avx2", "avx512_bf16")
+pytestmark = pytest.mark.usefixtures("level")
 SHAPES = [(96, 64), (300, 64), (64, 130), (30, 2), (34, 30), (960, 576), (576, 1536)]
 """Outputs, inputs: also of no whole groups of 4, 16 and 32."""
-
-
-@pytest.fixture(params=LEVELS, autouse=True)
-def level(request: pytest.FixtureRequest) -> Iterator[None]:
-    best, threads = _native.level(), _native.num_threads()
-    if LEVELS.index(request.param) > LEVELS.index(best):
-        pytest.skip(f"this CPU has no {request.param}")
-    _native.choose_level(request.param)
-    yield
-    _native.choose_level(best)
-    _native.set_num_threads(threads)
 
 
 def random(*shape: int, seed: int = 0) -> torch.Tensor:

@@ -1,6 +1,6 @@
 """Products, norms, heads and MLP at every level against float64, and their bits against themselves: alone, batched, threaded."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -15,21 +15,10 @@ from radixserve.kernels import _native
 from radixserve.models.native_operations import interleaved
 from radixserve.models.operations import Affine
 
-LEVELS = ("portable", "avx2", "avx512_bf16")
+pytestmark = pytest.mark.usefixtures("level")
 ROWS = [1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 63, 64, 65, 257]
 SHAPES = [(96, 64), (300, 64), (64, 128), (30, 2), (34, 130), (960, 576), (576, 1536)]
 """Outputs, inputs."""
-
-
-@pytest.fixture(params=LEVELS, autouse=True)
-def level(request: pytest.FixtureRequest) -> Iterator[str]:
-    best, threads = _native.level(), _native.num_threads()
-    if LEVELS.index(request.param) > LEVELS.index(best):
-        pytest.skip(f"this CPU has no {request.param}")
-    _native.choose_level(request.param)
-    yield request.param
-    _native.choose_level(best)
-    _native.set_num_threads(threads)
 
 
 def random(*shape: int, seed: int = 0) -> torch.Tensor:

@@ -13,9 +13,10 @@ MakeReq = Callable[..., Req]
 
 
 def adjusted(req: Req, values: list[float]) -> list[float]:
-    row = torch.tensor(values, dtype=torch.float64)
-    adjust_logits(row, req)
-    return row.tolist()
+    logits = torch.tensor([[0.5] * len(values), values], dtype=torch.float64)
+    adjust_logits(logits, 1, req)
+    assert logits[0].tolist() == [0.5] * len(values)
+    return logits[1].tolist()
 
 
 def test_nothing_asked_changes_nothing(make_req: MakeReq) -> None:

@@ -10,6 +10,7 @@ namespace nb = nanobind;
 void bind_attention(nb::module_& module);
 void bind_linear(nb::module_& module);
 void bind_ops(nb::module_& module);
+void bind_select(nb::module_& module);
 
 static int threads_set = 0;
 int num_threads() { return threads_set ? threads_set : omp_get_max_threads(); }
@@ -32,4 +33,5 @@ NB_MODULE(_native, module) {
     bind_ops(module);
     bind_linear(module);
     bind_attention(module);
+    bind_select(module);
 }

@@ -49,6 +49,7 @@ inline bool fits(const Array& array, Shape shape) {
 }
 
 inline bool contiguous(const Array& array) {
+    if (array.size() == 0) return true;
     int64_t stride = 1;
     for (size_t i = array.ndim(); i-- > 0; stride *= static_cast<int64_t>(array.shape(i)))
         if (array.shape(i) > 1 && array.stride(i) != stride) return false;

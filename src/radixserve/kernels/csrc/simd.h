@@ -43,6 +43,7 @@ INLINE Floats rounded(Floats x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_N
 // x * 2^n for whole n.
 INLINE Floats scaled(Floats x, Floats n) { return _mm512_scalef_ps(x, n); }
 INLINE float sum(Floats x) { return _mm512_reduce_add_ps(x); }
+INLINE bool any_larger(Floats a, Floats b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ) != 0; }
 
 INLINE Pairs load_pairs(const bf16* p) { return _mm512_loadu_si512(p); }
 INLINE Pairs splat_pair(const bf16* p) {
@@ -100,6 +101,12 @@ INLINE float sum(Floats x) {
     for (int half = WIDTH / 2; half > 0; half /= 2)
         for (int i = 0; i < half; i++) x[i] += x[i + half];
     return x[0];
+}
+INLINE bool any_larger(Floats a, Floats b) {
+    const Ints larger = a > b;
+    int32_t any = 0;
+    for (int i = 0; i < WIDTH; i++) any |= larger[i];
+    return any != 0;
 }
 
 INLINE Pairs load_pairs(const bf16* p) {
