@@ -101,5 +101,11 @@ class ServerConfig:
     grace_s: float = 30.0
     """Seconds that accepted requests get to finish after SIGTERM."""
 
+    ui: Literal["auto", "on", "off"] = "auto"
+    """Live page and its data, which show prompts. auto: where only this machine can connect, or --api-key is set."""
+
+    ui_redact: bool = False
+    """Hide all text on the live page and in its data."""
+
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """What is logged; info has one line a request."""

@@ -61,8 +61,8 @@ class GrammarFinished(msgspec.Struct, frozen=True, tag=True):
 class CacheAct(msgspec.Struct, frozen=True, tag=True):
     """What an operator does to the tree. Answered by CommandResult; refused as invalid for a node that is not there.
 
-    `node` is a node's serial number; without one the act is about everything (unpin, evict) or about the longest cached prefix
-    of `prompt_ids` (pin). `subtree`: pin every leaf at or below the node, not the node alone.
+    `node` is a node's serial number; without one the act is about the longest cached prefix of `prompt_ids` (pin) or about all
+    pins (unpin). `subtree`: pin every leaf at or below the node, not the node alone.
     """
 
     rid: str

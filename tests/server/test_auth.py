@@ -1,4 +1,4 @@
-"""The API key guards everything but the liveness probe."""
+"""The API key guards everything but the liveness probe and the files of the live page."""
 
 import asyncio
 import logging
@@ -13,6 +13,7 @@ from radixserve.server.app import make_app
 from tests.server.fake_engine import FakeClient, http, make_service
 
 KEY = "a-secret-key"
+OPEN = {"/health", "/", "/ui", "/ui/"}
 METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
 
@@ -43,7 +44,7 @@ def test_every_route_method_and_spelling(tiny_model_dir: Path, caplog: pytest.Lo
 
     replies = asyncio.run(ask_all())
     for method, path, reply in replies:
-        if path.partition("?")[0] == "/health":
+        if path.partition("?")[0] in OPEN:
             assert reply.status_code != 401
         else:
             assert reply.status_code == 401, (method, path)

@@ -61,18 +61,13 @@ class CacheActs:
         return CommandResult(message.rid, f"ended {number} pins; {self.pins.num_tokens} tokens are still pinned", figures)
 
     def _evict(self, message: CacheAct) -> CommandResult:
-        roots = list(self._cache.tree.roots.values())
-        tops = (
-            [self._find(message.node)]
-            if message.node is not None
-            else [child for root in roots for child in root.children.values()]
-        )
-        evicted = sum(self._cache.evict_below(top) for top in tops)
-        kept = sum(node.num_tokens for top in tops if top.parent is not None for node in self._cache.tree.walk_below(top))
+        top = self._find(message.node)
+        evicted = self._cache.evict_below(top)
+        kept = sum(node.num_tokens for node in self._cache.tree.walk_below(top)) if top.parent is not None else 0
         why = f"; {kept} are in use or pinned and stay" if kept else ""
         return CommandResult(message.rid, f"evicted {evicted} tokens{why}", {"evicted_tokens": evicted, "kept_tokens": kept})
 
-    def _find(self, serial: int) -> Node:
+    def _find(self, serial: int | None) -> Node:
         for _, node in self._cache.walk():
             if node.serial == serial:
                 return node

@@ -13,7 +13,7 @@ from starlette.routing import Route
 from radixserve.config import EngineConfig, ServerConfig
 from radixserve.errors import ConfigError, EngineDeadError
 from radixserve.models.registry import resolve
-from radixserve.server import admin
+from radixserve.server import admin, cache_routes, live_page
 from radixserve.server.auth import ApiKeyMiddleware
 from radixserve.server.chat import chat_completions
 from radixserve.server.completions import completions
@@ -65,6 +65,8 @@ def make_app(service: Service) -> Starlette:
         Route("/server_info", admin.server_info),
         Route("/flush_cache", admin.flush_cache, methods=["POST"]),
         Route("/cache/explain", admin.explain),
+        *cache_routes.ROUTES,
+        *live_page.ROUTES,
         Route("/tokenize", admin.tokenize, methods=["POST"]),
         Route("/detokenize", admin.detokenize, methods=["POST"]),
     ]

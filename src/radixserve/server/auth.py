@@ -1,17 +1,18 @@
-"""The API key. It guards every path but one, known or not, before anything looks at the request.
+"""The API key. It guards every path but a few, known or not, before anything looks at the request.
 
-There is no list of guarded routes that a new route could be missing from, and no prefix that a path could be spelled around. The
-key never appears in a reply or a log.
+There is no list of guarded routes that a new route could be missing from, and no prefix that a path could be spelled around. Open
+are the liveness probe and the files of the live page, which hold no data: the page asks for the key and sends it
+along. The key never appears in a reply or a log.
 """
 
 import hmac
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from radixserve.server import live_page
 from radixserve.server.errors import HttpError, error_reply
 
-OPEN_PATH = "/health"
-"""The liveness probe."""
+OPEN_PATHS = frozenset({"/health", *live_page.PATHS})
 
 
 class ApiKeyMiddleware:
@@ -23,7 +24,7 @@ class ApiKeyMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
-        if scope["type"] != "http" or scope["path"] == OPEN_PATH or self._holds_key(scope):
+        if scope["type"] != "http" or scope["path"] in OPEN_PATHS or self._holds_key(scope):
             await self.app(scope, receive, send)
         else:
             message = "the API key is missing or wrong: send it in the header Authorization: Bearer KEY"

@@ -22,7 +22,7 @@ async def read_body(request: Request, kind: type[Body], max_bytes: int) -> Body:
     Raises HttpError 413 without reading on when the body is larger than `max_bytes`, InvalidRequestError when it is not JSON, is
     nested too deeply, or has a field of the wrong type.
     """
-    raw = await _read_bytes(request, max_bytes)
+    raw = await read_bytes(request, max_bytes)
     try:
         return msgspec.json.decode(raw, type=kind)
     except msgspec.ValidationError as error:
@@ -33,7 +33,8 @@ async def read_body(request: Request, kind: type[Body], max_bytes: int) -> Body:
         raise InvalidRequestError("the body is nested too deeply: flatten it", code="invalid_json") from None
 
 
-async def _read_bytes(request: Request, max_bytes: int) -> bytes:
+async def read_bytes(request: Request, max_bytes: int) -> bytes:
+    """The request's body as it is. Raises HttpError 413 without reading on when it is larger than `max_bytes`."""
     declared = request.headers.get("content-length", "0")
     if declared.isdigit() and int(declared) > max_bytes:
         raise _too_large(f"{declared} bytes", max_bytes)

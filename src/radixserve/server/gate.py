@@ -7,8 +7,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from radixserve.server.errors import HttpError, error_reply
 
-ALWAYS_OPEN = frozenset({"/health", "/metrics", "/server_info"})
-"""Paths for those who watch the shutdown; they don't count as work."""
+ALWAYS_OPEN = frozenset({"/health", "/metrics", "/server_info", "/cache/events"})
+"""Paths for those who only watch, the shutdown too; they don't count as work."""
 
 
 class Gate:

@@ -13,6 +13,8 @@ from radixserve.errors import InvalidRequestError
 from radixserve.messages import EngineInfo
 from radixserve.observe.metrics import Metrics
 from radixserve.process.client import EngineClient
+from radixserve.server.cache_feed import CacheFeed
+from radixserve.server.cache_view import CacheView
 from radixserve.server.errors import HttpError
 from radixserve.server.gate import Gate
 from radixserve.text.tokenizer import Tokenizer
@@ -29,10 +31,13 @@ class Service:
     metrics: Metrics
     gate: Gate
     started: int = field(default_factory=lambda: int(time.time()))
+    feed: CacheFeed = field(init=False)
     longest_token: int = field(init=False)
     """In bytes."""
 
     def __post_init__(self) -> None:
+        view = CacheView(self.tokenizer, redacted=self.config.ui_redact)
+        self.feed = CacheFeed(self.client, view, self.metrics, self.gate)
         self.longest_token = max(len(self.tokenizer.token_bytes[i]) for i in range(self.tokenizer.vocab_size))
 
     @property

@@ -1,0 +1,143 @@
+"""One watch on the engine for any number of viewers.
+
+The engine is asked to tell while somebody watches, and its news keep one mirror. Each viewer collects what changed since its last
+frame, as sets of names, and takes a frame when its connection can hold one. A slow viewer gets fewer and larger frames, costs no
+more memory than the tree has nodes, and never holds up the engine or another viewer.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from typing import Any
+
+import msgspec
+
+from radixserve.errors import EngineDeadError
+from radixserve.messages import CacheNews
+from radixserve.observe.metrics import Metrics
+from radixserve.observe.mirror import Changes, Mirror
+from radixserve.observe.news import News, Snapshot, unseal
+from radixserve.process.client import EngineClient
+from radixserve.server.cache_view import CacheView
+from radixserve.server.gate import Gate
+
+FRAME_GAP_S = 0.05
+"""Least time between two frames of one viewer."""
+
+SAMPLE_GAP_S = 1.0
+"""Between two samples of the engine's figures."""
+
+HISTORY = 900
+"""Samples kept for viewers that come later."""
+
+Frame = tuple[str, dict[str, Any]]
+"""Kind (snapshot, change, stats) and content."""
+
+
+class CacheFeed:
+    """Serves viewers. Idle, and the engine with it, while there are none."""
+
+    def __init__(self, client: EngineClient, view: CacheView, metrics: Metrics, gate: Gate) -> None:
+        self.view = view
+        self._client = client
+        self._metrics = metrics
+        self._gate = gate
+        self._mirror: Mirror | None = None
+        self._ready = asyncio.Event()
+        self._viewers: list[_Viewer] = []
+        self._history: deque[dict[str, Any]] = deque(maxlen=HISTORY)
+        client.on_cache_news = self._take
+
+    @contextlib.asynccontextmanager
+    async def mirror(self) -> AsyncIterator[Mirror]:
+        """The cache as it is now, kept up to date inside. Raises EngineDeadError when there is no engine to ask."""
+        with self._watching():
+            yield await self._wait_mirror()
+
+    async def frames(self) -> AsyncGenerator[Frame, None]:
+        """A snapshot, then changes and figures as they come, until the server shuts down or the engine dies."""
+        with self._watching() as viewer:
+            mirror = await self._wait_mirror()
+            viewer.start()
+            yield "snapshot", self.view.snapshot(mirror) | {"history": [*self._history, self._sample()]}
+            while not self._gate.closed and not self._client.dead.is_set():
+                if await viewer.wait(SAMPLE_GAP_S):
+                    yield "change", self.view.change(mirror, viewer.start())
+                yield "stats", self._sample()
+                await asyncio.sleep(FRAME_GAP_S)
+
+    @contextlib.contextmanager
+    def _watching(self) -> Iterator["_Viewer"]:
+        """Counts a viewer; the first and the last switch the watch on and off."""
+        viewer = _Viewer()
+        if not self._viewers:
+            self._client.watch(True)
+            self._sampler = asyncio.create_task(self._keep_history())
+        self._viewers.append(viewer)
+        try:
+            yield viewer
+        finally:
+            self._viewers.remove(viewer)
+            if not self._viewers:
+                self._client.watch(False)
+                self._sampler.cancel()
+                self._mirror = None
+                self._ready.clear()
+
+    async def _wait_mirror(self) -> Mirror:
+        ready, dead = (asyncio.create_task(event.wait()) for event in (self._ready, self._client.dead))
+        try:
+            await asyncio.wait([ready, dead], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            ready.cancel()
+            dead.cancel()
+        if self._mirror is None:
+            raise EngineDeadError(str(self._client.failure))
+        return self._mirror
+
+    def _take(self, message: CacheNews) -> None:
+        match unseal(message.sealed):
+            case Snapshot() as snapshot:
+                self._mirror = Mirror(snapshot)
+                self._ready.set()
+            case News() as news if self._mirror is not None:
+                changes = self._mirror.apply(news)
+                for viewer in self._viewers:
+                    viewer.tell(changes)
+
+    async def _keep_history(self) -> None:
+        while True:
+            await asyncio.sleep(SAMPLE_GAP_S)
+            self._history.append(self._sample())
+
+    def _sample(self) -> dict[str, Any]:
+        """The engine's running totals, and the sum and number of times to the first token, at a time in Unix seconds."""
+        first_token = {s.name.rpartition("_")[2]: s.value for s in next(iter(self._metrics.time_to_first_token.collect())).samples}
+        totals = msgspec.structs.asdict(self._client.stats)
+        return totals | {"time": time.time(), "ttft_sum_s": first_token["sum"], "ttft_count": first_token["count"]}
+
+
+class _Viewer:
+    """What changed since a viewer's last frame."""
+
+    def __init__(self) -> None:
+        self._changes = Changes()
+        self._wake = asyncio.Event()
+
+    def start(self) -> Changes:
+        """Takes what there is and begins anew."""
+        changes, self._changes = self._changes, Changes()
+        self._wake.clear()
+        return changes
+
+    def tell(self, changes: Changes) -> None:
+        self._changes.add(changes)
+        self._wake.set()
+
+    async def wait(self, timeout_s: float) -> bool:
+        """Whether there is something within the time."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._wake.wait(), timeout_s)
+        return self._wake.is_set()

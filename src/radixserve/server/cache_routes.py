@@ -1,0 +1,254 @@
+"""`/cache/…`: look at the cache, and act on it. What shows prompts is served where prompts may be seen: see `show`."""
+
+import asyncio
+import contextlib
+import ipaddress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import msgspec
+import numpy as np
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import BaseRoute, Route
+
+from radixserve.errors import InvalidRequestError
+from radixserve.messages import CacheAct, GenerateRequest
+from radixserve.req import token_bytes
+from radixserve.sampling_params import SamplingParams
+from radixserve.server.body import read_body, read_bytes
+from radixserve.server.cache_view import parents_first, search
+from radixserve.server.errors import HttpError
+from radixserve.server.prompts import as_token_ids
+from radixserve.server.service import Service, json_reply, service_of
+
+MAX_FOUND = 200
+MAX_WARM_PROMPTS = 10_000
+
+WARM_PARAMS = SamplingParams(max_tokens=1, temperature=0.0)
+"""One token is sampled, so that the whole prompt is computed; its own KV is not."""
+
+
+class Prefix(msgspec.Struct, frozen=True):
+    """A prompt as a text, as token ids, or as a conversation after the chat template."""
+
+    prompt: str | list[int] | None = None
+    messages: list[dict[str, Any]] | None = None
+    cache_salt: str | None = None
+
+    async def tokens(self, service: Service) -> bytes:
+        """int32 token ids. Raises InvalidRequestError unless there is exactly one of the forms."""
+        if (self.prompt is None) == (self.messages is None):
+            raise InvalidRequestError("send either prompt or messages, not both and not neither", param="prompt")
+        tokenizer = service.tokenizer
+        if self.messages is not None:
+            return token_bytes(await asyncio.to_thread(tokenizer.encode_chat, self.messages, add_generation_prompt=False))
+        if isinstance(self.prompt, list):
+            return token_bytes(as_token_ids(self.prompt, service.info.limits.vocab_size))
+        assert self.prompt is not None
+        service.check_text(len(self.prompt), "prompt")
+        return token_bytes(await asyncio.to_thread(tokenizer.encode, self.prompt))
+
+
+class PinBody(Prefix, frozen=True):
+    """What to pin: a node, with `subtree` all leaves at or below it, or the cached part of a prompt."""
+
+    node: int | None = None
+    subtree: bool = False
+
+
+class UnpinBody(msgspec.Struct, frozen=True):
+    """What to unpin: everything at or below a node, or `all`."""
+
+    node: int | None = None
+    all: bool = False
+
+
+class EvictBody(msgspec.Struct, frozen=True):
+    """A node, with all below it."""
+
+    node: int
+
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+def show(handler: Handler) -> Handler:
+    """Refuses what shows prompts (403) where strangers could read them, or the page is off."""
+
+    async def guarded(request: Request) -> Response:
+        config = service_of(request).config
+        if config.ui == "off":
+            raise HttpError(403, "the live page and its data are off: start the server with --ui on or auto", code="ui_off")
+        if config.ui == "auto" and config.api_key is None and not is_loopback(config.host):
+            raise HttpError(
+                403,
+                f"the cache shows prompts, and the server listens on {config.host} without an API key: set --api-key, or allow it "
+                "with --ui on",
+                code="ui_not_allowed",
+            )
+        return await handler(request)
+
+    return guarded
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches an address. A name other than localhost counts as reachable."""
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return host == "localhost"
+
+
+async def tree(request: Request) -> Response:
+    """The whole cache, as in the first frame of the events."""
+    feed = service_of(request).feed
+    async with feed.mirror() as mirror:
+        return json_reply(feed.view.snapshot(mirror))
+
+
+async def events(request: Request) -> Response:
+    """The cache as server-sent events: a snapshot, then what changes, about 20 times a second at most."""
+    feed = service_of(request).feed
+
+    async def stream() -> AsyncIterator[bytes]:
+        async with contextlib.aclosing(feed.frames()) as frames:
+            async for kind, content in frames:
+                yield b"event: " + kind.encode() + b"\ndata: " + msgspec.json.encode(content) + b"\n\n"
+
+    return StreamingResponse(stream(), media_type="text/event-stream", headers={"cache-control": "no-store"})
+
+
+async def node(request: Request) -> Response:
+    """One node with the whole text of its edge and of the prefix that ends there."""
+    feed, serial = service_of(request).feed, request.path_params["node"]
+    async with feed.mirror() as mirror:
+        _check_node(serial, mirror.nodes)
+        path = mirror.path(serial)
+        tokens = b"".join(passed.tokens for passed in path)
+        edge = path[-1].tokens if path else b""
+        text = {"edge_text": feed.view.text(edge), "prefix_text": feed.view.text(tokens), "prefix_tokens": len(tokens) // 4}
+        return json_reply(feed.view.node(mirror.nodes[serial]) | text)
+
+
+async def find(request: Request) -> Response:
+    """The nodes in whose edge a text ends."""
+    feed, wanted = service_of(request).feed, request.query_params.get("text", "")
+    if not wanted:
+        raise InvalidRequestError("text is missing: /cache/search?text=…", param="text")
+    if feed.view.redacted:
+        raise HttpError(403, "texts are hidden (--ui-redact): there is nothing to search in", code="redacted")
+    async with feed.mirror() as mirror:
+        nodes = [(node.serial, node.parent, node.tokens) for node in parents_first(mirror)]
+    return json_reply({"nodes": await asyncio.to_thread(search, feed.view, nodes, wanted, MAX_FOUND)})
+
+
+async def export(request: Request) -> Response:
+    """The prompts that end at the leaves at or below a node, one JSON object a line: what `warm` reads."""
+    feed = service_of(request).feed
+    if feed.view.redacted:
+        raise HttpError(403, "texts are hidden (--ui-redact): prompts can't be exported", code="redacted")
+    wanted = request.query_params.get("node")
+    if wanted is not None and not wanted.isdecimal():
+        raise InvalidRequestError(f"node is {wanted[:50]!r}: must be the number of a node", param="node")
+    lines = []
+    async with feed.mirror() as mirror:
+        _check_node(int(wanted) if wanted else None, mirror.nodes)
+        tops = [int(wanted)] if wanted else [node.serial for node in mirror.nodes.values() if not node.parent]
+        for leaf in (node for top in tops for node in mirror.below(top) if node.parent and not node.num_children):
+            tokens = b"".join(passed.tokens for passed in mirror.path(leaf.serial))
+            key = mirror.root_of(leaf.serial).extra_key
+            salt = {"cache_salt": key.cache_salt} if key is not None and key.cache_salt is not None else {}
+            ids = memoryview(tokens).cast("i").tolist()
+            lines.append(msgspec.json.encode({"prompt": ids, **salt, "text": feed.view.text(tokens)}) + b"\n")
+    return Response(b"".join(lines), media_type="application/jsonl")
+
+
+async def pin(request: Request) -> Response:
+    """Keeps a prefix, or all prefixes at or below a node, in the cache until they are unpinned."""
+    service = service_of(request)
+    body = await read_body(request, PinBody, service.config.max_body_bytes)
+    if body.node is not None:
+        return await _act(service, CacheAct("", "pin", body.node, subtree=body.subtree))
+    tokens = await body.tokens(service)
+    return await _act(service, CacheAct("", "pin", prompt_ids=tokens, subtree=body.subtree, cache_salt=body.cache_salt))
+
+
+async def unpin(request: Request) -> Response:
+    """Ends the pins at or below a node, or all."""
+    body = await read_body(request, UnpinBody, service_of(request).config.max_body_bytes)
+    if (body.node is None) != body.all:
+        raise InvalidRequestError("send either node or all, not both and not neither", param="node")
+    return await _act(service_of(request), CacheAct("", "unpin", body.node))
+
+
+async def evict(request: Request) -> Response:
+    """Evicts a node and all below it, but what is locked."""
+    body = await read_body(request, EvictBody, service_of(request).config.max_body_bytes)
+    return await _act(service_of(request), CacheAct("", "evict", body.node))
+
+
+async def warm(request: Request) -> Response:
+    """Computes prompts, one a line, so that the cache has them."""
+    service = service_of(request)
+    raw = await read_bytes(request, service.config.max_body_bytes)
+    prefixes = _read_lines(raw, plain=request.headers.get("content-type", "").startswith("text/plain"))
+    requests = []
+    for number, prefix in enumerate(prefixes, 1):
+        try:
+            tokens = await prefix.tokens(service)
+            service.info.limits.check(np.frombuffer(tokens, dtype=np.int32), WARM_PARAMS)
+        except InvalidRequestError as error:
+            raise InvalidRequestError(f"prompt {number}: {error.message}", param=error.param, code=error.code) from None
+        requests.append(GenerateRequest("", tokens, WARM_PARAMS, cache_salt=prefix.cache_salt))
+    figures = {"prompts": len(requests), "prompt_tokens": 0, "cached_tokens": 0}
+    async with contextlib.aclosing(service.client.generate(requests)) as outputs:
+        async for _, output in outputs:
+            figures["prompt_tokens"] += output.prompt_tokens
+            figures["cached_tokens"] += output.cached_tokens
+    computed = figures["prompt_tokens"] - figures["cached_tokens"]
+    message = f"computed {computed} of {figures['prompt_tokens']} tokens; the others were cached"
+    return json_reply({"message": message, **figures})
+
+
+def _read_lines(raw: bytes, *, plain: bool) -> list[Prefix]:
+    """A prompt a line: plain text, or JSON: a text, or an object with prompt or messages. Empty lines are passed over."""
+    lines = [line for line in raw.splitlines() if line.strip()]
+    if not lines:
+        raise InvalidRequestError("the body has no prompts: send one a line", param="prompt")
+    if len(lines) > MAX_WARM_PROMPTS:
+        raise InvalidRequestError(f"the body has {len(lines)} prompts: at most {MAX_WARM_PROMPTS} are read at once", param="prompt")
+    if plain:
+        return [Prefix(line.decode(errors="replace")) for line in lines]
+    found = []
+    for number, line in enumerate(lines, 1):
+        try:
+            value = msgspec.json.decode(line, type=Prefix | str)
+        except msgspec.DecodeError as error:
+            raise InvalidRequestError(
+                f"line {number} is not a prompt as JSON: {error}; send plain lines as Content-Type text/plain", code="invalid_json"
+            ) from None
+        found.append(Prefix(value) if isinstance(value, str) else value)
+    return found
+
+
+async def _act(service: Service, act: CacheAct) -> Response:
+    result = await service.client.act(act)
+    return json_reply({"message": result.message, **result.figures})
+
+
+def _check_node(serial: int | None, nodes: dict[int, Any]) -> None:
+    if serial is not None and serial not in nodes:
+        raise HttpError(404, f"node {serial} is not in the tree: it was evicted, or never was", code="node_not_found")
+
+
+ROUTES: list[BaseRoute] = [
+    Route("/cache/tree", show(tree)),
+    Route("/cache/events", show(events)),
+    Route("/cache/node/{node:int}", show(node)),
+    Route("/cache/search", show(find)),
+    Route("/cache/export", show(export)),
+    Route("/cache/pin", pin, methods=["POST"]),
+    Route("/cache/unpin", unpin, methods=["POST"]),
+    Route("/cache/evict", evict, methods=["POST"]),
+    Route("/cache/warm", warm, methods=["POST"]),
+]
