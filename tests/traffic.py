@@ -67,7 +67,7 @@ def check_balance(engine: Engine) -> None:
     owners: list[int] = []
     for req in engine.scheduler.running:
         assert req.lease is not None
-        assert len(req.lease.slots) >= req.seq_len - 1
+        assert len(req.lease.slots) >= req.computed_len
         owners += req.lease.slots[req.lease.tree_len :].tolist()
     assert len(owners) == len(set(owners)) == cache.request_size
     for _, node in cache.walk():

@@ -57,6 +57,9 @@ class EngineConfig:
     grammar_backend: GrammarBackendName = "llguidance"
     """Library that holds answers to JSON schemas and grammars."""
 
+    jump_forward: bool = True
+    """Append the tokens that a grammar leaves no choice about without a step of the model each."""
+
     order: Order = "prefix"
     """Order of admission: prefix (fewest tokens to compute first), tree (depth first, heaviest branch first) or fcfs."""
 

@@ -194,6 +194,8 @@ class EngineStats(msgspec.Struct, frozen=True, tag=True):
     computed_tokens: int = 0
     """Positions the model ran, recomputation after preemption included."""
     generated_tokens: int = 0
+    forced_tokens: int = 0
+    """Of generated_tokens, appended because a grammar left no choice, without a step of the model each."""
     evicted_tokens: int = 0
     num_preemptions: int = 0
     finished: dict[str, int] = {}

@@ -34,7 +34,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     reported at each position (0: the sampled token alone; None: off). `prompt_logprobs` is the same for the tokens of the prompt
     after position `logprob_start_len`: what is before it may come from the cache, all else is computed. `n` answers share one
     prefill; choice i samples with `seed + i`. What a seed draws depends on nothing else, batch mates included. A `stop` that is
-    one text counts as a tuple of it.
+    one text counts as a tuple of it. An answer that is whole by its `grammar` ends, whatever `min_tokens` and `ignore_eos` say;
+    where it may also go on, they do what they always do.
     """
 
     n: int = 1

@@ -159,6 +159,45 @@ def test_grammars_are_replayed_as_messages(tmp_path: Path) -> None:
     assert replay.engine.stats() == engine.stats()
 
 
+def test_forced_tokens_are_replayed(tmp_path: Path) -> None:
+    """Within answers, at their end, and cut off by `max_tokens`."""
+    engine = recorded_engine(EngineConfig(), 160, tmp_path / "run.jsonl")
+    engine._grammars = Grammars(RunsBackend)
+    traffic = Traffic(engine)
+    for length in range(3, 23):
+        traffic.send([1, 2, 3, length], length, grammar=Grammar("regex", "runs"))
+    while len(traffic.ended) < 20:
+        traffic.step()
+    assert engine.stats().forced_tokens > 20
+    assert set(traffic.ended.values()) == {"stop", "length"}
+    replay = Replay(Recording(tmp_path / "run.jsonl"))
+    replay.run()
+    assert replay.engine.stats() == engine.stats()
+
+
+class RunsBackend(FreeGrammar):
+    """Forces two tokens after each that is chosen, and ends the answer after 15."""
+
+    left = 15
+
+    def compile(self, grammar: Grammar) -> "RunsBackend":
+        return self
+
+    def matcher(self, *, ignore_eos: bool) -> "RunsBackend":
+        return RunsBackend()
+
+    @property
+    def finished(self) -> bool:
+        return self.left == 0
+
+    def accept(self, token_id: int) -> bool:
+        self.left -= 1
+        return True
+
+    def forced(self) -> list[int]:
+        return [1, 2]
+
+
 class PickyBackend(FreeGrammar):
     """Refuses what is no regular expression."""
 

@@ -66,7 +66,8 @@ def build_engine(config: EngineConfig) -> Engine:
         kernels=why,
     )
     eos_ids = tokenizer.eos_ids | frozenset(model.eos_ids)
-    grammars = Grammars(functools.partial(find_backend(config.grammar_backend), tokenizer, model.vocab_size, eos_ids))
+    load_backend = functools.partial(find_backend(config.grammar_backend), tokenizer, model.vocab_size, eos_ids)
+    grammars = Grammars(load_backend, jump_forward=config.jump_forward)
     runner = ModelRunner(decoder, operations.backend(pool), pool)
     engine = assemble(config, info, runner, tokenizer, eos_ids, grammars, observed=True)
     if config.record is not None:

@@ -276,13 +276,34 @@ class Engine:
                 self._end(req, "length")
                 outputs.append(self._output(req, "", (), End("length")))
                 continue
-            req.output_ids.append(token_id)
-            self._totals.generated_tokens += 1
-            text, end = self._answers[req.rid].push(token_id)
+            before = len(req.output_ids)
+            text, end = self._append(req, token_id)
+            if end is None and req.matcher is not None:
+                text, end = self._jump_forward(req, text)
             if end is not None:
                 self._end(req, end.reason)
-            outputs.append(self._output(req, text, (token_id,), end, logprob))
+            outputs.append(self._output(req, text, tuple(req.output_ids[before:]), end, logprob))
         return outputs
+
+    def _append(self, req: Req, token_id: int) -> tuple[str, End | None]:
+        """Adds a token to an answer; returns the text it releases, and the end if it is one."""
+        req.output_ids.append(token_id)
+        self._totals.generated_tokens += 1
+        return self._answers[req.rid].push(token_id)
+
+    def _jump_forward(self, req: Req, text: str) -> tuple[str, End | None]:
+        """Adds what the grammar forces now to an answer and to the `text` it releases: the next step computes it as one chunk."""
+        assert self._grammars is not None
+        assert req.matcher is not None
+        for token_id in self._grammars.forced(req):
+            accepted = req.matcher.accept(token_id)
+            assert accepted, f"{req.rid}: the grammar forces token {token_id} and does not accept it"
+            self._totals.forced_tokens += 1
+            piece, end = self._append(req, token_id)
+            text += piece
+            if end is not None:
+                return text, end
+        return text, None
 
     def _output(
         self, req: Req, text: str, token_ids: tuple[int, ...], end: End | None, logprob: TokenLogprob | None = None
@@ -321,7 +342,7 @@ def _failure(req: Req) -> RequestFailed:
         message = f"the grammar became too costly at position {position}: {fault}; simplify it"
         return RequestFailed(req.rid, "invalid_request", message, "grammar")
     if len(req.output_ids) < req.params.min_tokens:
-        message = f"min_tokens is {req.params.min_tokens}: the grammar ends the answer after {len(req.output_ids)}; lower it"
+        message = f"min_tokens is {req.params.min_tokens}: the grammar allows only what would end the answer before; lower it"
         return RequestFailed(req.rid, "invalid_request", message, "min_tokens")
     message = f"the grammar allows no token that the model could give at position {position}"
     return RequestFailed(req.rid, "internal", message)
@@ -336,6 +357,7 @@ class EngineTotals:
     cached_tokens: int = 0
     computed_tokens: int = 0
     generated_tokens: int = 0
+    forced_tokens: int = 0
     finished: dict[str, int] = dataclasses.field(default_factory=dict)
 
     def count(self, req: Req, reason: FinishReason) -> None:

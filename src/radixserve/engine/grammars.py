@@ -12,6 +12,7 @@ from queue import Empty, SimpleQueue
 
 from radixserve.errors import InvalidRequestError
 from radixserve.messages import GrammarFinished
+from radixserve.req import Req
 from radixserve.sampling.grammar import CompiledGrammar, GrammarBackend
 from radixserve.sampling_params import Grammar
 
@@ -30,8 +31,9 @@ def _ignore() -> None:
 class Grammars:
     """The compiled grammars of one engine. The engine's loop calls everything; `on_finished` is called by other threads."""
 
-    def __init__(self, load: Callable[[], GrammarBackend]) -> None:
+    def __init__(self, load: Callable[[], GrammarBackend], *, jump_forward: bool = True) -> None:
         """`load` makes the backend; it runs on a thread at once, so that the first request finds it made."""
+        self._jump_forward = jump_forward
         self.on_finished: Callable[[], None] = _ignore
         self._threads = ThreadPoolExecutor(NUM_THREADS, thread_name_prefix="grammars")
         self._backend: Future[GrammarBackend] = self._threads.submit(load)
@@ -70,6 +72,16 @@ class Grammars:
         if len(self._kept) > NUM_KEPT:
             self._kept.popitem(last=False)
         return compiled
+
+    def forced(self, req: Req) -> list[int]:
+        """The tokens that must come next, as the tokenizer would write them; none where each is to be computed by itself.
+
+        That is where jump-forward is off, and for a request that wants log-probabilities: each needs a step's logits.
+        """
+        if not self._jump_forward or req.params.logprobs is not None:
+            return []
+        assert req.matcher is not None
+        return req.matcher.forced()
 
     def _compile(self, grammar: Grammar) -> None:
         error: str | None = None

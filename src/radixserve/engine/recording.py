@@ -70,8 +70,10 @@ class RecordedStep(msgspec.Struct, frozen=True, omit_defaults=True):
     """Applied at its start, in order; those refused at once are left out."""
     tokens: list[tuple[int, int]] = []
     """(arrival number of the request, token id) of each sampled token; -1 where nothing could be sampled."""
+    forced: list[tuple[int, list[int]]] = []
+    """(arrival number, token ids) of the tokens that a grammar forced after the sampled one."""
     stopped: list[int] = []
-    """Arrival numbers of the requests that this token ended before their `max_tokens`."""
+    """Arrival numbers of the requests that the last of these tokens ended before their `max_tokens`."""
     digest: str = ""
     """`scheduler.digest` after it; empty when nothing was computed."""
 
@@ -172,6 +174,7 @@ class Recorder:
                     round(time.monotonic() - self._zero_s, 6),
                     self._messages,
                     [(req.arrival, self._token(req, token_id)) for req, token_id in zip(sampled, token_ids, strict=True)],
+                    [] if batch is None else self._forced(batch),
                     [req.arrival for req in sampled if req.finish_reason == "stop"],
                     self._digest.add(batch, cache) if batch is not None else "",
                 )
@@ -191,6 +194,14 @@ class Recorder:
             self._ended = True
             logger.error("the recording %s ends here: %s", self._path, error)
         self._lines.clear()
+
+    def _forced(self, batch: ForwardBatch) -> list[tuple[int, list[int]]]:
+        """What came to the outputs of sampled requests beyond one token: each knew `seq_lens` tokens before."""
+        forced = []
+        for req, seq_len in zip(batch.reqs, batch.seq_lens, strict=True):
+            if run := req.output_ids[max(seq_len - req.prompt_len, 0) + 1 :] if req.matcher is not None else []:
+                forced.append((req.arrival, [self._salt.token(token_id) for token_id in run]))
+        return forced
 
     def _token(self, req: Req, token_id: int) -> int:
         return self._salt.token(token_id) if req.finish_reason != "error" else -1

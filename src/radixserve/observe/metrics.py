@@ -26,6 +26,7 @@ COUNTERS = {
     "cached_tokens": ("cached_tokens", "Prompt tokens reused from the cache at first admission"),
     "computed_tokens": ("computed_tokens", "Positions that the model ran, recomputation after preemption included"),
     "generated_tokens": ("generated_tokens", "Tokens generated"),
+    "forced_tokens": ("forced_tokens", "Tokens generated without a step of the model, because a grammar left no choice"),
     "evicted_tokens": ("evicted_tokens", "Tokens evicted from the tree"),
     "num_preemptions": ("preemptions", "Times that a running request was put back to waiting"),
 }

@@ -31,6 +31,12 @@ class Matcher(Protocol):
     def accept(self, token_id: int) -> bool:
         """Moves on by a token; False, and nothing moves, if it may not come next."""
 
+    def forced(self) -> list[int]:
+        """The tokens that must come next: those into which the tokenizer would cut the text that must, as far as that is certain.
+
+        What is left of that text is not certain, since a token may reach beyond it. Empty where there is a choice.
+        """
+
 
 class CompiledGrammar(Protocol):
     """A grammar against one vocabulary; never changes, and is shared by all requests that ask for an equal one."""

@@ -84,6 +84,9 @@ class LLGuidanceMatcher:
     def accept(self, token_id: int) -> bool:
         return self._matcher.try_consume_tokens([token_id]) == 1
 
+    def forced(self) -> list[int]:
+        return self._matcher.compute_ff_tokens()
+
 
 class _Vocabulary:
     """What llguidance asks of a tokenizer."""
@@ -93,7 +96,7 @@ class _Vocabulary:
         self.bos_token_id = tokenizer.bos_id
         self.tokens = [tokenizer.token_bytes[token_id] for token_id in range(vocab_size)]
         self.special_token_ids = sorted(token_id for token_id in tokenizer.special_ids if token_id < vocab_size)
-        self._encode = tokenizer.encode_plain
+        self._encode = tokenizer.encode_inner
 
     def __call__(self, text: str | bytes) -> list[int]:
         if isinstance(text, bytes):

@@ -1,11 +1,12 @@
 """Which requests run, and what each computes in a step. It only plans: no model, no clock, no text.
 
 A step mixes decodes and chunks of prompts within a token budget. Beside a prompt that takes several steps, up to half of the budget
-goes to new requests that need only this one. A request that is admitted gets slots for all tokens it knows;
-decoding asks for one more at a time. When the pool can't give it, the request that matters least is preempted: what it computed is
-published, so that it resumes from the cache.
+goes to new requests that need only this one. A request that is admitted gets slots for all tokens it knows; decoding asks for one
+more at a time, or for as many as its grammar forced. When the pool can't give them, the request that matters least is preempted:
+what it computed is published, so that it resumes from the cache.
 
-Invariants: a running request has a lease, a row of the slot table, and slots for all its tokens; a waiting one has nothing.
+Invariants: a running request has a lease, a row of the slot table, and slots for all
+its tokens when they are planned; a waiting one has nothing.
 """
 
 from collections import defaultdict
@@ -63,10 +64,14 @@ class Scheduler:
         """The next step, or None when nothing waits or runs. Admits and preempts; moves no KV."""
         self.running.sort(key=_importance)
         chunks = _Chunks(self._max_batch_tokens)
+        prefills = []
         for req in list(self.running):
-            if req.extend_len == 1 and chunks.budget > 0 and self._make_room(req):
+            if chunks.budget <= 0 or not self._make_room(req):
+                continue
+            if req.extend_len == 1 or req.computed_len >= req.prompt_len:
                 chunks.add(req)
-        prefills = [req for req in self.running if req.extend_len > 1]
+            else:
+                prefills.append(req)
         if prefills:
             self._admit(chunks, chunks.budget // 2, whole=True)
         for req in prefills:
@@ -80,8 +85,9 @@ class Scheduler:
             assert req.lease is not None
             if req.lease.copy is not None:
                 self.cache.finish_copy(req.lease)
+            in_prompt = req.computed_len < req.prompt_len
             req.computed_len += extend_len
-            if extend_len > 1 or req.computed_len <= req.prompt_len:
+            if in_prompt:
                 self._publish(req)
 
     def finish(self, req: Req, reason: FinishReason) -> None:
@@ -160,7 +166,7 @@ class Scheduler:
     # Running requests
 
     def _make_room(self, req: Req) -> bool:
-        """Gives a decoding request the slot of its next token, preempting others for it; False when it was preempted itself."""
+        """Gives a decoding request the slots of its next tokens, preempting others for it; False when it was preempted itself."""
         while req.lease is not None:
             held = len(req.lease.slots)
             if req.seq_len <= held:

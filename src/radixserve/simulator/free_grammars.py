@@ -3,6 +3,7 @@
 import numpy as np
 
 from radixserve.engine.grammars import Grammars
+from radixserve.req import Req
 from radixserve.sampling.grammar import CompiledGrammar
 from radixserve.sampling_params import Grammar
 
@@ -10,8 +11,13 @@ from radixserve.sampling_params import Grammar
 class FreeGrammar:
     """Backend, grammar and matcher in one; it has no state."""
 
-    finished = False
-    fault = ""
+    @property
+    def finished(self) -> bool:
+        return False
+
+    @property
+    def fault(self) -> str:
+        return ""
 
     def compile(self, grammar: Grammar) -> "FreeGrammar":
         return self
@@ -25,12 +31,22 @@ class FreeGrammar:
     def accept(self, token_id: int) -> bool:
         return True
 
+    def forced(self) -> list[int]:
+        return []
+
 
 class FreeGrammars(Grammars):
-    """Keeps and forgets grammars as the recorded engine did, but compiles none and never speaks of its own accord."""
+    """Keeps and forgets grammars as the recorded engine did, but compiles none and never speaks of its own accord.
+
+    `forced_ids`: the tokens that were forced in the step that is replayed, by arrival number.
+    """
 
     def __init__(self) -> None:
         super().__init__(FreeGrammar)
+        self.forced_ids: dict[int, list[int]] = {}
+
+    def forced(self, req: Req) -> list[int]:
+        return self.forced_ids.get(req.arrival, [])
 
     def compile(self, grammar: Grammar) -> None:
         self._made[grammar] = FreeGrammar()

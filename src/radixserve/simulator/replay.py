@@ -13,6 +13,7 @@ from radixserve.config import EngineConfig
 from radixserve.engine.assemble import assemble
 from radixserve.engine.counting_runner import CountedStep
 from radixserve.engine.engine import Engine
+from radixserve.engine.grammars import Grammars
 from radixserve.engine.recording import RecordedStep
 from radixserve.engine.runner import Runner
 from radixserve.errors import RadixServeError
@@ -38,7 +39,8 @@ class ReplayRunner:
     def launch(self, batch: ForwardBatch) -> CountedStep:
         assert self.step is not None
         self.launched = batch
-        tokens = dict(self.step.tokens) | dict.fromkeys(self.step.stopped, self.end_id)
+        forced = dict(self.step.forced)
+        tokens = dict(self.step.tokens) | {arrival: self.end_id for arrival in self.step.stopped if arrival not in forced}
         if list(tokens) != [req.arrival for req in batch.sampled]:
             raise ReplayError(f"requests {[req.arrival for req in batch.sampled]} get a token: recorded were {list(tokens)}")
         scores = [[TokenLogprob(0, 0.0)] * run.length for run in batch.scored]
@@ -57,13 +59,15 @@ class Replay:
         self._recording = recording
         self._runner = ReplayRunner(end_id=header.limits.vocab_size)
         self._digest = Digest()
-        self.engine = counting_engine(config, header.limits, self._runner, header.limits.vocab_size)
+        self._grammars = FreeGrammars()
+        self.engine = counting_engine(config, header.limits, self._runner, header.limits.vocab_size, self._grammars)
         self.num_steps = 0
 
     def steps(self) -> Iterator[tuple[RecordedStep, list[EngineOutput]]]:
         """Goes through every step; yields it with what the engine answered. Raises ReplayError at the first that differs."""
         for number, step in enumerate(self._recording.steps(), start=1):
             self._runner.step, self._runner.launched = step, None
+            self._grammars.forced_ids = _forced(step, self._runner.end_id)
             for message in step.messages:
                 self.engine.receive(_until_stopped(message))
             outputs = self.engine.step()
@@ -80,10 +84,16 @@ class Replay:
             pass
 
 
-def counting_engine(config: EngineConfig, limits: Limits, runner: Runner, end_id: int) -> Engine:
+def counting_engine(config: EngineConfig, limits: Limits, runner: Runner, end_id: int, grammars: Grammars | None = None) -> Engine:
     """An engine without a model, in which `end_id` ends an answer."""
     info = EngineInfo(model="none", dtype="none", device="cpu", limits=limits, kv_bytes=0, num_threads=1)
-    return assemble(config, info, runner, eos_ids=frozenset({end_id}), grammars=FreeGrammars())
+    return assemble(config, info, runner, eos_ids=frozenset({end_id}), grammars=grammars)
+
+
+def _forced(step: RecordedStep, end_id: int) -> dict[int, list[int]]:
+    """What was forced, by arrival number; `end_id` stands for a token that ended its request."""
+    stopped = set(step.stopped)
+    return {arrival: [*run[:-1], end_id] if arrival in stopped else run for arrival, run in step.forced}
 
 
 def _until_stopped(message: EngineInput) -> EngineInput:

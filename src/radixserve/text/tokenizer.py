@@ -22,6 +22,9 @@ from radixserve.text.hf_tokenizer import load_directory
 from radixserve.text.spec import TokenizerSpec
 from radixserve.text.token_bytes import TokenBytes
 
+_NEVER_MERGED = "\x02"
+"""A character that no vocabulary joins with others: what is tokenized behind it is not at the beginning of its text."""
+
 
 class Tokenizer:
     """Immutable after loading; safe to use from several threads."""
@@ -62,6 +65,13 @@ class Tokenizer:
     def encode_plain(self, text: str) -> list[int]:
         """Token ids of a text in which special tokens are only characters."""
         return _encode(self._plain_backend, text, add_special_tokens=False)
+
+    def encode_inner(self, text: str) -> list[int]:
+        """Token ids of a text that stands inside of another: no space is put before it, special tokens are only characters."""
+        if not self.token_bytes.strips_first_space:
+            return self.encode_plain(text)
+        ids = self.encode_plain(_NEVER_MERGED + text)
+        return ids[self._num_never_merged :]
 
     def decode(self, ids: np.ndarray | Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """Text of whole sequences; bytes that are no UTF-8 become replacement marks (U+FFFD)."""
@@ -109,6 +119,10 @@ class Tokenizer:
         for text, plain in self._markers.segments(rendered):
             ids += _encode(self._plain_backend if plain else self._backend, text, add_special_tokens=False)
         return ids
+
+    @cached_property
+    def _num_never_merged(self) -> int:
+        return len(self.encode_plain(_NEVER_MERGED))
 
     @cached_property
     def _plain_backend(self) -> Backend:

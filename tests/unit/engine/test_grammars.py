@@ -10,19 +10,27 @@ from radixserve.engine.grammars import NUM_KEPT, Grammars
 from radixserve.errors import InvalidRequestError
 from radixserve.messages import AbortRequest, GrammarFinished, RequestFailed
 from radixserve.sampling_params import Grammar
-from tests.hash_runner import hash_engine, solo
+from tests.hash_runner import VOCAB, hash_engine, prefix_hashes, solo
 from tests.traffic import Traffic
 
 WORD = Grammar("regex", "[a-z]+")
+JUMPY = Grammar("regex", "jumpy")
+
+
+def run_after(token_id: int) -> list[int]:
+    """What JUMPY forces after a token that the model chose."""
+    return [(token_id * 7 + i) % VOCAB for i in range(token_id % 4)]
 
 
 class CountingMatcher:
-    """Allows every token, and is finished after `length` of them."""
+    """Allows every token, and is finished after `length` of them. `jumpy`: after some tokens it forces others."""
 
     fault = ""
 
-    def __init__(self, length: int) -> None:
+    def __init__(self, length: int, *, jumpy: bool) -> None:
         self.left = length
+        self.jumpy = jumpy
+        self.run: list[int] = []
 
     @property
     def finished(self) -> bool:
@@ -33,7 +41,12 @@ class CountingMatcher:
 
     def accept(self, token_id: int) -> bool:
         self.left -= 1
+        if self.jumpy:
+            self.run = self.run[1:] if self.run else run_after(token_id)
         return self.left >= 0
+
+    def forced(self) -> list[int]:
+        return list(self.run)
 
 
 class HeldBackend:
@@ -43,17 +56,22 @@ class HeldBackend:
         self.allowed = threading.Event()
         self.compiled: list[Grammar] = []
 
-    def compile(self, grammar: Grammar) -> "HeldBackend":
+    def compile(self, grammar: Grammar) -> "HeldGrammar":
         assert self.allowed.wait(10)
         self.compiled.append(grammar)
         if grammar.source == "[":
             raise InvalidRequestError("the regex can't be enforced: [", param="grammar")
         if grammar.kind == "choice":
             raise MemoryError("no more")
-        return self
+        return HeldGrammar(grammar)
+
+
+class HeldGrammar:
+    def __init__(self, grammar: Grammar) -> None:
+        self._grammar = grammar
 
     def matcher(self, *, ignore_eos: bool) -> CountingMatcher:
-        return CountingMatcher(5)
+        return CountingMatcher(30, jumpy=True) if self._grammar == JUMPY else CountingMatcher(5, jumpy=False)
 
 
 @pytest.fixture
@@ -165,3 +183,47 @@ def test_the_grammars_that_are_not_used_go_first(backend: HeldBackend) -> None:
         keep(str(number))
     assert grammars.find(first) is not None
     assert grammars.find(second) is None
+
+
+def jumpy_solo(prompt: list[int], max_tokens: int) -> tuple[list[int], int]:
+    """What a request with JUMPY is answered alone, and how many of these tokens are chosen."""
+    tokens, num_chosen = list(prompt), 0
+    end = len(prompt) + min(max_tokens, 30)
+    while len(tokens) < end:
+        tokens.append(prefix_hashes(tokens)[-1] % VOCAB)
+        num_chosen += 1
+        tokens += run_after(tokens[-1])
+    return tokens[len(prompt) : end], num_chosen
+
+
+@pytest.mark.parametrize(("num_slots", "page_size"), [(400, 1), (60, 1), (64, 4)])
+def test_forced_tokens_are_computed_together_and_change_nothing(backend: HeldBackend, num_slots: int, page_size: int) -> None:
+    backend.allowed.set()
+    engine = hash_engine(num_slots, page_size, grammars=Grammars(lambda: backend), max_batch_tokens=12)
+    traffic = Traffic(engine)
+    first = traffic.send([1], 2, grammar=JUMPY)
+    engine.step()
+    wait(engine)
+    traffic.run()
+    rids = [traffic.send([1, 2, 3, number, number], 15 + number, grammar=JUMPY) for number in range(20)]
+    plain = traffic.send([1, 2, 3, 4], 20)
+    traffic.run()
+    assert (engine.scheduler.num_preemptions > 0) == (num_slots < 100)
+    assert traffic.answers[plain] == solo([1, 2, 3, 4], 20)
+    expected = [jumpy_solo(*traffic.asked[rid]) for rid in [first, *rids]]
+    assert [traffic.answers[rid] for rid in [first, *rids]] == [tokens for tokens, _ in expected]
+    forced = engine.stats().forced_tokens
+    assert forced == engine.stats().generated_tokens - 20 - sum(num_chosen for _, num_chosen in expected)
+    assert forced > 0
+
+
+def test_without_jump_forward_each_forced_token_has_a_step_of_its_own(backend: HeldBackend) -> None:
+    backend.allowed.set()
+    engine = hash_engine(200, grammars=Grammars(lambda: backend, jump_forward=False))
+    traffic = Traffic(engine)
+    rid = traffic.send([1, 2, 3], 12, grammar=JUMPY)
+    traffic.step()
+    wait(engine)
+    traffic.run()
+    assert traffic.answers[rid] == solo([1, 2, 3], 12)
+    assert engine.stats().num_steps == 12
