@@ -176,7 +176,10 @@ class EngineInfo(msgspec.Struct, frozen=True, tag=True):
 
 
 class EngineStats(msgspec.Struct, frozen=True, tag=True):
-    """Gauges and running totals of the engine, sent after a step in which they changed. Sizes in tokens."""
+    """Gauges and running totals of the engine. Sizes in tokens.
+
+    Sent when they have changed: after a step at most ten times a second, and before the engine sleeps.
+    """
 
     num_waiting: int = 0
     num_running: int = 0

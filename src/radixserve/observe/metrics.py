@@ -70,7 +70,7 @@ class _EngineCollector(Collector):
         self._alive = alive
 
     def collect(self) -> Iterable[Metric]:
-        """The engine's metrics as of its last step."""
+        """The engine's metrics, as it last told them."""
         stats = self._stats()
         yield GaugeMetricFamily("radixserve_engine_up", "1 while the engine process runs", value=int(self._alive()))
         for field, (name, text) in GAUGES.items():

@@ -55,7 +55,7 @@ class EngineClient:
 
     def __init__(self) -> None:
         self.stats = EngineStats()
-        """As of the engine's last step."""
+        """As of the engine's last step while it is idle, and at most a tenth of a second and a step old while it is busy."""
         self.dead = asyncio.Event()
         """Set once the process has ended, wanted or not."""
         self.failure: RadixServeError | None = None

@@ -11,6 +11,7 @@ import os
 import shutil
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
@@ -22,6 +23,9 @@ from radixserve.process.channel import EngineEnd
 
 NO_REQUEST = ""
 """Request id of a failure of the engine itself."""
+
+STATS_EVERY_S = 0.1
+"""How old the stats may be that a busy engine's reader has. To gather, send and read them costs 0.1 ms."""
 
 logger = logging.getLogger(__name__)
 
@@ -67,16 +71,18 @@ def main(config: EngineConfig, folder: Path) -> None:
 
 
 def run(engine: SteppedEngine, channel: EngineEnd) -> None:
-    """Steps for ever; sleeps while there is no work and wakes on a message."""
+    """Steps for ever; sleeps while there is no work and wakes on a message. Before it sleeps its stats are sent as they are."""
     engine.notify(channel.wake)
-    stats = engine.stats()
+    stats, due_s = engine.stats(), 0.0
     while True:
         for message in channel.receive(wait=not engine.has_work):
             engine.receive(message)
         outputs = engine.step()
-        if (now := engine.stats()) != stats:
-            stats = now
-            outputs = [*outputs, stats]
+        if not engine.has_work or time.monotonic() >= due_s:
+            due_s = time.monotonic() + STATS_EVERY_S
+            if (now := engine.stats()) != stats:
+                stats = now
+                outputs = [*outputs, stats]
         if outputs:
             channel.send(outputs)
 
