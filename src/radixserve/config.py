@@ -110,5 +110,11 @@ class ServerConfig:
     ui_redact: bool = False
     """Hide all text on the live page and in its data."""
 
+    tool_parser: Literal["auto", "hermes", "llama3", "mistral", "pythonic"] = "auto"
+    """Form of the model's tool calls. auto: the one its chat template speaks of, else hermes, which the model is then taught."""
+
+    reasoning_parser: Literal["auto", "think", "none"] = "auto"
+    """think: what the model writes in <think> is reasoning, apart from its answer. auto: where the chat template speaks of it."""
+
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """What is logged; info has one line a request."""

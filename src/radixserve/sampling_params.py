@@ -36,6 +36,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     prefill; choice i samples with `seed + i`. What a seed draws depends on nothing else, batch mates included. A `stop` that is
     one text counts as a tuple of it. An answer that is whole by its `grammar` ends, whatever `min_tokens` and `ignore_eos` say;
     where it may also go on, they do what they always do.
+    `skip_special_tokens` leaves special tokens out of the text of an answer.
     """
 
     n: int = 1
@@ -57,6 +58,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     prompt_logprobs: int | None = None
     logprob_start_len: int = 0
     grammar: Grammar | None = None
+    skip_special_tokens: bool = True
 
     def __post_init__(self) -> None:
         if isinstance(self.stop, str):

@@ -50,6 +50,9 @@ class RunningServer:
     def post(self, path: str, **body: Any) -> httpx.Response:
         return httpx.post(self.url + path, json=body, timeout=60)
 
+    def post_raw(self, path: str, body: str) -> httpx.Response:
+        return httpx.post(self.url + path, content=body.encode(), timeout=60)
+
     def stats(self) -> dict[str, Any]:
         return self.get("/server_info")["stats"]
 

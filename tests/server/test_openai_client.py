@@ -118,7 +118,5 @@ def test_errors_are_the_client_s_own(client: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         client.completions.create(model="tiny", prompt="Once", temperature=-1)
     assert caught.value.param == "temperature"
-    with pytest.raises(openai.BadRequestError, match="tools"):
-        client.chat.completions.create(
-            model="tiny", messages=MESSAGES, tools=[{"type": "function", "function": {"name": "f", "parameters": {}}}]
-        )
+    with pytest.raises(openai.BadRequestError, match="audio"):
+        client.chat.completions.create(model="tiny", messages=MESSAGES, audio={"voice": "alloy", "format": "wav"})

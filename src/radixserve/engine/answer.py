@@ -32,7 +32,9 @@ class Answer:
         self._req = req
         self._detokenizer: Detokenizer | None = None
         if tokenizer is not None:
-            self._detokenizer = tokenizer.detokenizer(np.frombuffer(req.prompt, dtype=np.int32))
+            self._detokenizer = tokenizer.detokenizer(
+                np.frombuffer(req.prompt, dtype=np.int32), skip_special_tokens=req.params.skip_special_tokens
+            )
         self._stop_strings = StopStrings(req.params.stop)
 
     def push(self, token_id: int) -> tuple[str, End | None]:

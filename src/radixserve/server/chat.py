@@ -1,19 +1,20 @@
 """/v1/chat/completions: the next turn of a conversation."""
 
-import asyncio
-import contextlib
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
-import numpy as np
 from msgspec import UNSET, UnsetType
 from starlette.requests import Request
 
 from radixserve.errors import InvalidRequestError
-from radixserve.messages import Output, TokenLogprob
+from radixserve.messages import FinishReason, Output, TokenLogprob
+from radixserve.sampling_params import SamplingParams
 from radixserve.server.answers import Answer
 from radixserve.server.body import read_body
+from radixserve.server.chat_pieces import chat_delta, chat_message
+from radixserve.server.constraints import Constraint
+from radixserve.server.conversation import Turn, prepare
+from radixserve.server.errors import renamed
 from radixserve.server.generation import Generation
 from radixserve.server.prompts import make_requests
 from radixserve.server.protocol import ChatBody
@@ -23,14 +24,15 @@ from radixserve.server.replies import (
     ChatChunkChoice,
     ChatCompletion,
     ChatDelta,
+    ChatFinishReason,
     ChatLogprobs,
-    ChatMessage,
     PromptLogprobs,
     Usage,
 )
 from radixserve.server.request_log import record_of
-from radixserve.server.service import Service, service_of
+from radixserve.server.service import service_of
 from radixserve.server.token_text import chat_logprobs, prompt_logprobs
+from radixserve.text.reply_parser import ReplyParser
 from radixserve.text.tokenizer import Tokenizer
 
 
@@ -40,21 +42,26 @@ async def chat_completions(request: Request) -> Generation:
     body = await read_body(request, ChatBody, service.config.max_body_bytes)
     service.check_model(body.model)
     body.refuse()
-    params = body.sampling_params(max_tokens=_max_tokens(body), logprobs=_logprobs(body), prompt_logprobs=body.prompt_logprobs)
-    prompt = await _encode(body, service)
-    with _chat_names(body):
-        requests = make_requests([prompt], body, params, service.info.limits, record.id)
-    include_usage = body.wants_usage
+    constraint = body.constraint()
+    names = _names(body, constraint)
+    try:
+        turn = await prepare(body.conversation(constraint.grammar if constraint else None), service)
+        params = _params(body, turn)
+        requests = make_requests([turn.prompt_ids], body, params, service.info.limits, record.id)
+    except InvalidRequestError as error:
+        raise renamed(error, names) from None
+    stream_usage = body.stream_usage
     shape = ChatShape(
         id=f"chatcmpl-{record.id}",
         created=service.now(),
         model=service.model_name,
         tokenizer=service.tokenizer,
         prompt_logprobs=body.prompt_logprobs,
-        prompt_ids=prompt.tolist() if body.return_token_ids else UNSET,
-        chunk_usage=None if include_usage else UNSET,
+        prompt_ids=turn.prompt_ids.tolist() if body.return_token_ids else UNSET,
+        chunk_usage=UNSET if stream_usage == "none" else None,
+        turn=turn,
     )
-    return Generation(service.client, service.metrics, record, shape, requests, params.n, bool(body.stream), include_usage)
+    return Generation(service.client, service.metrics, record, shape, requests, params.n, bool(body.stream), stream_usage, names)
 
 
 @dataclass
@@ -68,22 +75,30 @@ class ChatShape:
     prompt_logprobs: int | None
     prompt_ids: list[int] | UnsetType
     chunk_usage: UnsetType | None
+    turn: Turn
+    _parsers: dict[int, ReplyParser] = field(default_factory=dict)
+    """Of the choices of a stream."""
 
     def opening(self, number: int, first: Output) -> ChatChunk:
         """The role, and the token ids of the prompt."""
+        self._parsers[number] = self.turn.parser()
         choice = ChatChunkChoice(index=number, delta=ChatDelta(content="", role="assistant"))
         return msgspec.structs.replace(self._chunk(choice), prompt_token_ids=self.prompt_ids)
 
     def chunk(self, number: int, output: Output) -> ChatChunk | None:
-        """Text that a choice grew by."""
+        """What a choice grew by."""
+        parser = self._parsers[number]
+        pieces = parser.push(output.text)
         ids = list(output.token_ids) if self.prompt_ids is not UNSET and output.token_ids else UNSET
-        if not output.text and not output.logprobs and output.finish_reason is None and not ids:
+        if output.finish_reason is not None:
+            pieces += parser.finish()
+        elif not pieces and not output.logprobs and not ids:
             return None
         choice = ChatChunkChoice(
             index=number,
-            delta=ChatDelta(content=output.text) if output.text else ChatDelta(),
+            delta=chat_delta(pieces),
             logprobs=self._logprobs(list(output.logprobs)),
-            finish_reason=output.finish_reason,
+            finish_reason=_finish_reason(output.finish_reason, parser),
             stop_reason=output.stop_reason,
             token_ids=ids,
         )
@@ -95,17 +110,7 @@ class ChatShape:
 
     def whole(self, answers: list[Answer], usage: Usage) -> ChatCompletion:
         """All choices."""
-        choices = [
-            ChatChoice(
-                index=number,
-                message=ChatMessage(answer.text),
-                logprobs=self._logprobs(answer.logprobs),
-                finish_reason=answer.finish_reason,
-                stop_reason=answer.stop_reason,
-                token_ids=answer.token_ids if self.prompt_ids is not UNSET else UNSET,
-            )
-            for number, answer in enumerate(answers)
-        ]
+        choices = [self._choice(number, answer) for number, answer in enumerate(answers)]
         scores: PromptLogprobs | UnsetType = UNSET
         if self.prompt_logprobs is not None:
             scores = prompt_logprobs(self.tokenizer, answers[0].prompt_logprobs, self.prompt_logprobs)
@@ -119,11 +124,34 @@ class ChatShape:
             prompt_token_ids=self.prompt_ids,
         )
 
+    def _choice(self, number: int, answer: Answer) -> ChatChoice:
+        parser = self.turn.parser()
+        return ChatChoice(
+            index=number,
+            message=chat_message(parser.push(answer.text) + parser.finish()),
+            logprobs=self._logprobs(answer.logprobs),
+            finish_reason=_finish_reason(answer.finish_reason, parser),
+            stop_reason=answer.stop_reason,
+            token_ids=answer.token_ids if self.prompt_ids is not UNSET else UNSET,
+        )
+
     def _logprobs(self, logprobs: list[TokenLogprob]) -> ChatLogprobs | None:
         return chat_logprobs(self.tokenizer, logprobs) if logprobs else None
 
     def _chunk(self, choice: ChatChunkChoice) -> ChatChunk:
         return ChatChunk(id=self.id, created=self.created, model=self.model, choices=[choice], usage=self.chunk_usage)
+
+
+def _params(body: ChatBody, turn: Turn) -> SamplingParams:
+    params = body.sampling_params(
+        max_tokens=_max_tokens(body), logprobs=_logprobs(body), prompt_logprobs=body.prompt_logprobs, grammar=turn.grammar
+    )
+    return params if turn.skip_special_tokens else msgspec.structs.replace(params, skip_special_tokens=False)
+
+
+def _finish_reason(reason: FinishReason | None, parser: ReplyParser) -> ChatFinishReason | None:
+    """An answer with calls that came to its own end waits for their results."""
+    return "tool_calls" if reason == "stop" and parser.num_calls else reason
 
 
 def _max_tokens(body: ChatBody) -> int | None:
@@ -144,31 +172,11 @@ def _logprobs(body: ChatBody) -> int | None:
     return None
 
 
-@contextlib.contextmanager
-def _chat_names(body: ChatBody) -> Iterator[None]:
-    """Errors name fields as this route's clients write them."""
+def _names(body: ChatBody, constraint: Constraint | None) -> dict[str, str]:
+    """What this route's clients call the fields of a request to the engine."""
     names = {"prompt": "messages", "logprobs": "top_logprobs"}
+    if constraint or body.tools:
+        names["grammar"] = constraint.field if constraint else "tools"
     if body.max_completion_tokens is not None:
         names["max_tokens"] = "max_completion_tokens"
-    try:
-        yield
-    except InvalidRequestError as error:
-        name = names.get(error.param or "", error.param)
-        message = error.message.replace(f"{error.param} is", f"{name} is")
-        raise InvalidRequestError(message, param=name, code=error.code) from None
-
-
-async def _encode(body: ChatBody, service: Service) -> np.ndarray:
-    """The conversation as int32 token ids; templated and tokenized on a thread, off the event loop."""
-    if not body.messages:
-        raise InvalidRequestError("messages is empty: send at least one message", param="messages")
-    num_chars = sum(len(content) for message in body.messages if isinstance(content := message.get("content"), str))
-    service.check_text(num_chars, "messages")
-    continues = bool(body.continue_final_message)
-    return await asyncio.to_thread(
-        service.tokenizer.encode_chat,
-        body.messages,
-        add_generation_prompt=not continues if body.add_generation_prompt is None else body.add_generation_prompt,
-        continue_final_message=continues,
-        template_kwargs=body.chat_template_kwargs,
-    )
+    return names

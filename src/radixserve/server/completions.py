@@ -34,9 +34,15 @@ async def completions(request: Request) -> Generation:
     _refuse(body)
     prompts = await _encode(body, service)
     max_tokens = _max_tokens(body, prompts, service.info.limits)
-    params = body.sampling_params(max_tokens=max_tokens, logprobs=body.logprobs, prompt_logprobs=_prompt_logprobs(body))
+    constraint = body.constraint()
+    params = body.sampling_params(
+        max_tokens=max_tokens,
+        logprobs=body.logprobs,
+        prompt_logprobs=_prompt_logprobs(body),
+        grammar=constraint.grammar if constraint else None,
+    )
     requests = make_requests(prompts, body, params, service.info.limits, record.id)
-    include_usage = body.wants_usage
+    stream_usage = body.stream_usage
     shape = CompletionShape(
         id=f"cmpl-{record.id}",
         created=service.now(),
@@ -48,9 +54,10 @@ async def completions(request: Request) -> Generation:
         echo_logprobs=body.logprobs if body.echo else None,
         prompt_logprobs=body.prompt_logprobs,
         show_ids=bool(body.return_token_ids),
-        chunk_usage=None if include_usage else UNSET,
+        chunk_usage=UNSET if stream_usage == "none" else None,
     )
-    return Generation(service.client, service.metrics, record, shape, requests, params.n, bool(body.stream), include_usage)
+    names = {"grammar": constraint.field} if constraint else {}
+    return Generation(service.client, service.metrics, record, shape, requests, params.n, bool(body.stream), stream_usage, names)
 
 
 @dataclass

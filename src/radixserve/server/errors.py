@@ -1,5 +1,6 @@
 """Errors as clients see them: an HTTP status and OpenAI's error body. No reply repeats more than a little of the input."""
 
+from collections.abc import Mapping
 from typing import cast
 
 import msgspec
@@ -39,6 +40,15 @@ class HttpError(RadixServeError):
         self.status = status
         self.code = code
         self.close = close
+
+
+def renamed(error: Exception, names: Mapping[str, str]) -> Exception:
+    """The same error, with the field at fault called as the client wrote it: `names` has the names that differ."""
+    if not isinstance(error, InvalidRequestError) or error.param is None or error.param not in names:
+        return error
+    name = names[error.param]
+    message = f"{name}: {error.message}" if error.param == "grammar" else error.message.replace(f"{error.param} is", f"{name} is")
+    return InvalidRequestError(message, param=name, code=error.code)
 
 
 def status_of(error: Exception) -> int:

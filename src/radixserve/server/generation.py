@@ -7,7 +7,7 @@ is a last frame with the error, and no `[DONE]`.
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Coroutine, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -20,7 +20,8 @@ from radixserve.messages import GenerateRequest, Output
 from radixserve.observe.metrics import Metrics
 from radixserve.process.client import EngineClient
 from radixserve.server.answers import Answer, Tally
-from radixserve.server.errors import error_body
+from radixserve.server.errors import error_body, renamed
+from radixserve.server.protocol import StreamUsage
 from radixserve.server.replies import Usage
 from radixserve.server.request_log import RequestRecord
 from radixserve.text.tokenizer import Tokenizer
@@ -46,7 +47,7 @@ class Shape(Protocol):
         """The chunk that comes before a choice's first news, if there is one."""
 
     def chunk(self, number: int, output: Output) -> msgspec.Struct | None:
-        """News of one choice; None when there is nothing to show."""
+        """News of one choice; None when there is nothing to tell yet."""
 
     def usage_chunk(self, usage: Usage) -> msgspec.Struct:
         """The last chunk, without choices."""
@@ -66,7 +67,9 @@ class Generation:
     requests: list[GenerateRequest]
     n: int
     stream: bool
-    include_usage: bool
+    stream_usage: StreamUsage
+    names: Mapping[str, str] = field(default_factory=dict)
+    """What this route's clients call a field that the engine refuses, where it is another name."""
     tally: Tally = field(init=False)
 
     def __post_init__(self) -> None:
@@ -77,9 +80,9 @@ class Generation:
         self.record.finish = "abort"
         try:
             await _while_connected(receive, self._stream(send) if self.stream else self._reply(send))
-        except RadixServeError:
+        except RadixServeError as error:
             self.record.finish = "error"
-            raise
+            raise renamed(error, self.names) from None
         finally:
             self.record.usage = self.tally.usage()
 
@@ -103,7 +106,7 @@ class Generation:
                 self.record.finish = self.tally.finish_reasons()
             except Exception as error:
                 self._note_failure(error)
-                last = _frame(error_body(error))
+                last = _frame(error_body(renamed(error, self.names)))
             await send({"type": "http.response.body", "body": last})
 
     async def _send_frames(self, first: tuple[int, Output], events: Events, send: Send) -> bytes:
@@ -114,11 +117,16 @@ class Generation:
             number, output = event
             opening = None if number in opened else self.shape.opening(number, output)
             opened.add(number)
-            frames = [_frame(body) for body in (opening, self.shape.chunk(number, output)) if body is not None]
+            frames = [self._chunk_frame(body) for body in (opening, self.shape.chunk(number, output)) if body is not None]
             if frames:
                 await send({"type": "http.response.body", "body": b"".join(frames), "more_body": True})
             event = await anext(events, None)
-        return _frame(self.shape.usage_chunk(self.tally.usage())) + DONE if self.include_usage else DONE
+        return DONE if self.stream_usage == "none" else _frame(self.shape.usage_chunk(self.tally.usage())) + DONE
+
+    def _chunk_frame(self, chunk: msgspec.Struct) -> bytes:
+        if self.stream_usage == "each":
+            chunk = msgspec.structs.replace(chunk, usage=self.tally.usage())
+        return _frame(chunk)
 
     async def _events(self) -> Events:
         """The engine's events, counted and timed."""

@@ -1,15 +1,17 @@
 """Request bodies of the API: the OpenAI fields, and ours. Unknown fields are tolerated.
 
-A field that would change the answer and that this server can't honour is listed here too, so that it is refused by name (`refuse`)
-instead of being ignored. None always means "not given".
+None always means "not given".
 """
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from radixserve.errors import InvalidRequestError
-from radixserve.sampling_params import SamplingParams
+from radixserve.sampling_params import Grammar, SamplingParams
+from radixserve.server.constraints import ConstraintFields
+from radixserve.server.conversation import Conversation
+from radixserve.server.tool_fields import NamedChoice, ToolBody, read_tools, tool_use
 
 MAX_SALT_LEN = 256
 """In characters. A salt stays in memory as long as what was cached under it."""
@@ -17,46 +19,19 @@ MAX_SALT_LEN = 256
 Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 """What fits the wire; the engine's limits are narrower."""
 
+StreamUsage = Literal["none", "last", "each"]
+"""Chunks of a stream that tell the usage: none, one at the end, or each one."""
+
 
 class StreamOptions(msgspec.Struct, frozen=True):
-    """`include_usage`: send a last chunk with the usage and no choices."""
+    """`include_usage`: send a last chunk with the usage and no choices. `continuous_usage_stats`: and the usage so far in every
+    chunk before it."""
 
     include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
 
 
-class NotHonoured(msgspec.Struct, kw_only=True):
-    """Fields that this server can't honour: an answer without them would be another answer than the client asked for."""
-
-    response_format: Any = None
-    structured_outputs: Any = None
-    guided_json: Any = None
-    guided_regex: Any = None
-    guided_choice: Any = None
-    guided_grammar: Any = None
-    json_schema: Any = None
-    regex: Any = None
-    ebnf: Any = None
-    use_beam_search: Any = None
-    suffix: Any = None
-    tools: Any = None
-    tool_choice: Any = None
-    functions: Any = None
-    function_call: Any = None
-    audio: Any = None
-    modalities: Any = None
-    web_search_options: Any = None
-
-
-HARMLESS: dict[str, tuple[Any, ...]] = {
-    "response_format": ({"type": "text"},),
-    "tool_choice": ("none", "auto"),
-    "function_call": ("none", "auto"),
-    "modalities": (["text"],),
-}
-"""Values that ask for what happens anyway."""
-
-
-class GenerationBody(NotHonoured, kw_only=True):
+class GenerationBody(ConstraintFields, kw_only=True):
     """Fields that both completion routes share."""
 
     model: str | None = None
@@ -75,6 +50,8 @@ class GenerationBody(NotHonoured, kw_only=True):
     stop: str | list[str] | None = None
     stop_token_ids: list[Int] | None = None
     ignore_eos: bool | None = None
+    skip_special_tokens: bool | None = None
+    """false: special tokens have text in the answer."""
     n: Int | None = None
     prompt_logprobs: Int | None = None
     """Alternatives reported for each token of the prompt, as vLLM does; not in streams."""
@@ -92,16 +69,16 @@ class GenerationBody(NotHonoured, kw_only=True):
     """Explain in the usage what was reused, and why no more; a stream ends with the usage then."""
 
     @property
-    def wants_usage(self) -> bool:
-        """Whether a stream is to end with the usage."""
-        return bool(self.explain_cache or (self.stream_options and self.stream_options.include_usage))
+    def stream_usage(self) -> StreamUsage:
+        """Where a stream tells its usage."""
+        options = self.stream_options or StreamOptions()
+        if options.include_usage and options.continuous_usage_stats:
+            return "each"
+        return "last" if options.include_usage or self.explain_cache else "none"
 
     def refuse(self) -> None:
         """Raises InvalidRequestError naming the first field that can't be honoured."""
-        for name in NotHonoured.__struct_fields__:
-            value = getattr(self, name)
-            if value and value not in HARMLESS.get(name, ()):
-                raise InvalidRequestError(f"{name} is not supported by this server: leave it out", param=name, code="unsupported")
+        super().refuse()
         if self.cache_salt == "":
             raise InvalidRequestError("cache_salt is empty: send at least one character, or leave it out", param="cache_salt")
         if self.cache_salt is not None and len(self.cache_salt) > MAX_SALT_LEN:
@@ -111,7 +88,9 @@ class GenerationBody(NotHonoured, kw_only=True):
             message = "prompt_logprobs is not sent in streams: leave stream out, or ask /v1/completions for echo with logprobs"
             raise InvalidRequestError(message, param="prompt_logprobs")
 
-    def sampling_params(self, *, max_tokens: Int | None, logprobs: Int | None, prompt_logprobs: Int | None) -> SamplingParams:
+    def sampling_params(
+        self, *, max_tokens: Int | None, logprobs: Int | None, prompt_logprobs: Int | None, grammar: Grammar | None
+    ) -> SamplingParams:
         """The sampling fields as the engine takes them, not yet validated."""
         given = {name: value for name in SAMPLING_FIELDS if (value := getattr(self, name)) is not None}
         if self.top_k == -1:
@@ -120,6 +99,7 @@ class GenerationBody(NotHonoured, kw_only=True):
             max_tokens=max_tokens,
             logprobs=logprobs,
             prompt_logprobs=prompt_logprobs,
+            grammar=grammar,
             stop=(self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ()),
             stop_token_ids=tuple(self.stop_token_ids or ()),
             **given,
@@ -148,6 +128,31 @@ class ChatBody(GenerationBody, kw_only=True):
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+    reasoning_effort: str | None = None
+    """For chat templates that know it."""
+    tools: list[ToolBody] | None = None
+    tool_choice: str | NamedChoice | None = None
+    """auto, none, required, or one function that must be called."""
+    parallel_tool_calls: bool | None = None
+    """false: at most one call an answer."""
+    separate_reasoning: bool | None = None
+    """false: reasoning stays in the text of the answer."""
+
+    def conversation(self, constraint: Grammar | None) -> Conversation:
+        """What is to be answered. Raises InvalidRequestError for tools that can't be used."""
+        tools = read_tools(self.tools or [])
+        continues = bool(self.continue_final_message)
+        effort = {} if self.reasoning_effort is None else {"reasoning_effort": self.reasoning_effort}
+        return Conversation(
+            messages=self.messages,
+            tools=tools,
+            use=tool_use(tools, self.tool_choice or "auto", parallel=self.parallel_tool_calls is not False),
+            constraint=constraint,
+            separate_reasoning=self.separate_reasoning is not False,
+            add_generation_prompt=not continues if self.add_generation_prompt is None else self.add_generation_prompt,
+            continue_final_message=continues,
+            template_kwargs=effort | (self.chat_template_kwargs or {}),
+        )
 
 
 class TokenizeBody(msgspec.Struct, kw_only=True):
@@ -179,5 +184,6 @@ SAMPLING_FIELDS = (
     "logit_bias",
     "seed",
     "ignore_eos",
+    "skip_special_tokens",
 )
 """Fields of SamplingParams that are taken over as they are."""

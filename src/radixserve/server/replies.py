@@ -8,6 +8,8 @@ from msgspec import UNSET, UnsetType
 from radixserve.messages import FinishReason
 from radixserve.server.explanations import CacheExplanation
 
+ChatFinishReason = FinishReason | Literal["tool_calls"]
+
 
 class PromptTokensDetails(msgspec.Struct, frozen=True):
     """`cached_tokens`: prompt tokens whose KV was in the cache when the request was first admitted."""
@@ -94,11 +96,37 @@ class ChatLogprobs(msgspec.Struct, frozen=True):
     content: list[ChatTokenLogprob]
 
 
-class ChatMessage(msgspec.Struct, frozen=True):
-    """A whole answer."""
+class FunctionCall(msgspec.Struct, frozen=True):
+    """`arguments`: JSON text, or more of it in a stream; the name comes once, first."""
 
-    content: str
+    arguments: str
+    name: str | UnsetType = UNSET
+
+
+class ToolCall(msgspec.Struct, frozen=True):
+    """One tool call of a whole answer."""
+
+    id: str
+    function: FunctionCall
+    type: Literal["function"] = "function"
+
+
+class ToolCallDelta(msgspec.Struct, frozen=True):
+    """What a chunk adds to the tool call number `index` of an answer; id and type come once, first."""
+
+    index: int
+    function: FunctionCall
+    id: str | UnsetType = UNSET
+    type: Literal["function"] | UnsetType = UNSET
+
+
+class ChatMessage(msgspec.Struct, frozen=True):
+    """A whole answer. `content` is null where it is tool calls alone."""
+
+    content: str | None
     role: Literal["assistant"] = "assistant"
+    reasoning_content: str | UnsetType = UNSET
+    tool_calls: list[ToolCall] | UnsetType = UNSET
 
 
 class ChatDelta(msgspec.Struct, frozen=True):
@@ -106,6 +134,8 @@ class ChatDelta(msgspec.Struct, frozen=True):
 
     content: str | UnsetType = UNSET
     role: Literal["assistant"] | UnsetType = UNSET
+    reasoning_content: str | UnsetType = UNSET
+    tool_calls: list[ToolCallDelta] | UnsetType = UNSET
 
 
 class ChatChoice(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,7 +144,7 @@ class ChatChoice(msgspec.Struct, frozen=True, kw_only=True):
     index: int
     message: ChatMessage
     logprobs: ChatLogprobs | None = None
-    finish_reason: FinishReason | None = None
+    finish_reason: ChatFinishReason | None = None
     stop_reason: str | int | None = None
     token_ids: list[int] | UnsetType = UNSET
 
@@ -125,7 +155,7 @@ class ChatChunkChoice(msgspec.Struct, frozen=True, kw_only=True):
     index: int
     delta: ChatDelta
     logprobs: ChatLogprobs | None = None
-    finish_reason: FinishReason | None = None
+    finish_reason: ChatFinishReason | None = None
     stop_reason: str | int | None = None
     token_ids: list[int] | UnsetType = UNSET
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, NoReturn
 
 import jinja2
-from jinja2 import nodes
+from jinja2 import meta, nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -26,8 +26,14 @@ class ChatTemplate:
     def __init__(self, source: str, special_tokens: dict[str, str]) -> None:
         """`special_tokens`: texts by role, such as {"bos_token": "<s>"}. Raises ModelError if the source is no valid template."""
         self._special_tokens = special_tokens
+        self.source = source
+        environment = _environment()
         try:
-            self._template = _environment().from_string(source)
+            self._template = environment.from_string(source)
+            self.knows_tools = "tools" in meta.find_undeclared_variables(environment.parse(source))
+            """Whether it shows the model what tools there are."""
+            self.knows_calls = "tool_calls" in source
+            """Whether it shows calls of earlier turns, and their results."""
         except jinja2.TemplateError as error:
             raise ModelError(f"the model's chat template is not valid: {error}; give the model another one") from error
 

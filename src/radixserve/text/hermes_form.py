@@ -3,13 +3,16 @@
 It is also the one that a model whose chat template knows no tools is taught.
 """
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 
 from radixserve.text.json_call import Calls, read_json_call
+from radixserve.text.lark import ANY_TEXT, TokenId, json_calls, literal, marker, several, up_to_marker
 from radixserve.text.reply_reader import Reading, ReplyReader
+from radixserve.text.tool import Tool
 from radixserve.text.tool_form import call_id
 
 BEGIN, END = "<tool_call>", "</tool_call>"
+NEWLINE = "\n"
 
 
 class HermesForm:
@@ -29,3 +32,14 @@ class HermesForm:
         yield from reader.skip_space()
         yield from reader.accept(END)
         return True
+
+    def rules(self, tools: Sequence[Tool], token_id: TokenId, *, parallel: bool, strict_only: bool) -> str:
+        """Text may come before calls, and between and after them if `parallel`."""
+        inner, end = f"{literal(NEWLINE)} object {literal(NEWLINE)}", marker(END, token_id)
+        return (
+            f"calls: {several('call', NEWLINE, parallel)}\ncall: {marker(BEGIN, token_id)} {inner} {end}\n"
+            f"reply: {'begun_call* text' if parallel else 'begun_call | text'}\n"
+            f"begun_call: begun {inner} {end}\ntext: {ANY_TEXT}\n"
+            + up_to_marker("begun", BEGIN, token_id)
+            + json_calls(tools, "arguments", strict_only)
+        )

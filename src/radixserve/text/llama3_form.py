@@ -4,10 +4,12 @@
 happen to be JSON.
 """
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 
 from radixserve.text.json_call import Calls, read_json_call
+from radixserve.text.lark import TokenId, json_calls, several
 from radixserve.text.reply_reader import Reading, ReplyReader
+from radixserve.text.tool import Tool
 from radixserve.text.tool_form import call_id
 
 TAG = "<|python_tag|>"
@@ -29,3 +31,8 @@ class Llama3Form:
         yield from reader.skip_space()
         yield from reader.accept(";")
         return True
+
+    def rules(self, tools: Sequence[Tool], token_id: TokenId, *, parallel: bool, strict_only: bool) -> str:
+        """A text may not begin with a brace: that is a call."""
+        calls = f"calls: {several('object', '; ', parallel)}\n"
+        return calls + "reply: calls | text\ntext: /([^{\\s](?s:.*))?/\n" + json_calls(tools, "parameters", strict_only)

@@ -3,10 +3,12 @@
 import re
 import secrets
 import string
-from collections.abc import Container
+from collections.abc import Container, Sequence
 
 from radixserve.text.json_call import Calls, read_json_call, read_json_value
+from radixserve.text.lark import ANY_TEXT, TokenId, calls_in_turn, json_calls, literal, marker, several, up_to_marker
 from radixserve.text.reply_reader import Reading, ReplyReader
+from radixserve.text.tool import Tool
 
 BEGIN, ARGS = "[TOOL_CALLS]", "[ARGS]"
 ID_LEN = 9
@@ -39,6 +41,22 @@ class MistralForm:
             return False
         yield from read_json_value(reader, calls.begin(name))
         return True
+
+    def rules(self, tools: Sequence[Tool], token_id: TokenId, *, parallel: bool, strict_only: bool) -> str:
+        """The newer form where the vocabulary has its second marker."""
+        if token_id(ARGS) is None:
+            after_begin = f"{literal('[')} {several('object', ', ', parallel)} {literal(']')}"
+            objects = json_calls(tools, "arguments", strict_only)
+        else:
+            after_begin = "object"
+            objects = calls_in_turn(tools, f"{literal('NAME')} {marker(ARGS, token_id)}", "", strict_only)
+        again = "+" if parallel and after_begin == "object" else ""
+        return (
+            f"calls: call{again}\ncall: {marker(BEGIN, token_id)} {after_begin}\n"
+            f"reply: begun_call{again} | text\nbegun_call: begun {after_begin}\ntext: {ANY_TEXT}\n"
+            + up_to_marker("begun", BEGIN, token_id)
+            + objects
+        )
 
     def _read_list(self, reader: ReplyReader, calls: Calls) -> Reading[bool]:
         first = calls.count

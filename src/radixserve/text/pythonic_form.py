@@ -5,10 +5,13 @@ Literals become JSON as they are read. A list that does not begin with a call of
 
 import json
 import re
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 
 from radixserve.text.json_call import Calls
+from radixserve.text.lark import TokenId, several
+from radixserve.text.pythonic_grammar import pythonic_calls
 from radixserve.text.reply_reader import Reading, ReplyReader
+from radixserve.text.tool import Tool
 from radixserve.text.tool_form import call_id
 
 BEGIN, END = "<|python_start|>", "<|python_end|>"
@@ -47,6 +50,11 @@ class PythonicForm:
         if calls.count > first:
             yield from _accept(reader, "]")
         return calls.count > first
+
+    def rules(self, tools: Sequence[Tool], token_id: TokenId, *, parallel: bool, strict_only: bool) -> str:
+        """A text may not begin with a bracket: that is a list of calls."""
+        calls = f'calls: "[" {several("object", ", ", parallel)} "]"\nreply: calls | text\ntext: /([^\\[\\s](?s:.*))?/\n'
+        return calls + pythonic_calls(tools)
 
 
 def _read_call(reader: ReplyReader, calls: Calls, names: Container[str]) -> Reading[bool]:

@@ -21,6 +21,7 @@ from radixserve.text.gguf_tokenizer import load_gguf
 from radixserve.text.hf_tokenizer import load_directory
 from radixserve.text.spec import TokenizerSpec
 from radixserve.text.token_bytes import TokenBytes
+from radixserve.text.tool_teaching import spell_out_calls, teach_tools
 
 _NEVER_MERGED = "\x02"
 """A character that no vocabulary joins with others: what is tokenized behind it is not at the beginning of its text."""
@@ -54,6 +55,11 @@ class Tokenizer:
     def chat_template(self) -> ChatTemplate | None:
         """The model's default template."""
         return self._templates.get("default")
+
+    @property
+    def template_for_tools(self) -> ChatTemplate | None:
+        """The template of chats with tools: some models have one of its own for them."""
+        return self._templates.get("tool_use") or self.chat_template
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> np.ndarray:
         """Token ids of a text, int32 [n]. Where the model wants a first BOS there is one, even if the text brings its own."""
@@ -89,24 +95,35 @@ class Tokenizer:
     ) -> np.ndarray:
         """Token ids of a chat, int32 [n]. The template writes the BOS, if there is to be one.
 
+        `tools` are in OpenAI's form. A template that knows none gets them as text (see `tool_teaching`).
+
         Raises InvalidRequestError if the model has no template, or for messages that can't be rendered with it.
         """
-        template = self._templates.get("tool_use") if tools else None
-        template = template or self.chat_template
+        template = self.template_for_tools if tools else self.chat_template
         if template is None:
             raise InvalidRequestError("the model has no chat template: send a whole prompt to /v1/completions instead")
+        shown, tools = self._shield(normalize_messages(messages), "messages"), self._shield(tools, "tools") or None
+        if not template.knows_calls:
+            shown = spell_out_calls(shown)
+        if not template.knows_tools:
+            shown, tools = teach_tools(shown, tools or []), None
         rendered = template.render(
-            self._shield(normalize_messages(messages), "messages"),
-            tools=self._shield(tools, "tools") or None,
+            shown,
+            tools=tools,
             add_generation_prompt=add_generation_prompt,
             continue_final_message=continue_final_message,
             template_kwargs=self._shield(template_kwargs, "chat_template_kwargs"),
         )
         return np.array(self._encode_rendered(rendered), dtype=np.int32)
 
-    def detokenizer(self, prompt_ids: np.ndarray | Sequence[int]) -> Detokenizer:
-        """Decodes one answer to the prompt as it comes; special tokens have no text."""
-        return Detokenizer(self.token_bytes, self.special_ids, prompt_ids)
+    def detokenizer(self, prompt_ids: np.ndarray | Sequence[int], *, skip_special_tokens: bool = True) -> Detokenizer:
+        """Decodes one answer to the prompt as it comes."""
+        return Detokenizer(self.token_bytes, self.special_ids if skip_special_tokens else frozenset(), prompt_ids)
+
+    def special_id(self, text: str) -> int | None:
+        """The id of the special token with this text; None where there is none."""
+        token_id = self._backend.token_to_id(text)
+        return token_id if token_id in self.special_ids else None
 
     def _shield(self, value: Any, param: str) -> Any:
         try:

@@ -1,11 +1,13 @@
 """How a model writes tool calls: what every form of it provides."""
 
 import secrets
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from typing import Protocol
 
 from radixserve.text.json_call import Calls
+from radixserve.text.lark import TokenId
 from radixserve.text.reply_reader import Reading, ReplyReader
+from radixserve.text.tool import Tool
 
 
 class ToolForm(Protocol):
@@ -25,6 +27,14 @@ class ToolForm(Protocol):
 
     def new_id(self) -> str:
         """An id for a call."""
+
+    def rules(self, tools: Sequence[Tool], token_id: TokenId, *, parallel: bool, strict_only: bool) -> str:
+        """Rules of a Lark grammar. Its `calls` is one call of one of `tools`, or several if `parallel`; its `reply` is `calls`
+        or a text, or both where the form has that.
+
+        `strict_only`: the arguments of tools that are not strict may be any object. Raises InvalidRequestError for parameters
+        that can't be enforced in this form.
+        """
 
 
 def call_id() -> str:

@@ -1,0 +1,71 @@
+"""Pieces of grammars in llguidance's dialect of Lark: what forms of tool calls are written in to force a model to keep to them."""
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from radixserve.text.tool import NO_PARAMETERS, Tool
+
+TokenId = Callable[[str], int | None]
+"""The id of a special token by its text; None where the text is none."""
+
+ANY_TEXT = "/(?s:.*)/"
+ANY_OBJECT: dict[str, Any] = {"type": "object"}
+
+_COMPACT = {
+    "whitespace_flexible": False,
+    "item_separator": ", ",
+    "key_separator": ": ",
+    "lenient": False,
+    "coerce_one_of": False,
+}
+"""The spaces that models write by themselves and no others: a model can't go on writing white space, and most of it is forced."""
+
+
+def literal(text: str) -> str:
+    """A text that must come as it is."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def marker(text: str, token_id: TokenId) -> str:
+    """A marker, which in some vocabularies is a special token and not text."""
+    special = token_id(text)
+    return literal(text) if special is None else f"<[{special}]>"
+
+
+def up_to_marker(rule: str, text: str, token_id: TokenId) -> str:
+    """The definition of `rule`: any text, and the first marker after it."""
+    special = token_id(text)
+    if special is not None:
+        return f"{rule}: {ANY_TEXT} <[{special}]>\n"
+    escaped = re.escape(text).replace("/", "\\/")
+    return f"{rule}[lazy]: /(?s:.*){escaped}/\n"
+
+
+def json_text(schema: dict[str, Any]) -> str:
+    """JSON that satisfies a schema."""
+    return "%json " + json.dumps(schema | {"x-guidance": _COMPACT}, ensure_ascii=False)
+
+
+def several(item: str, between: str, parallel: bool) -> str:
+    """One `item`, or if `parallel` any number of them."""
+    return f"{item} ({literal(between)} {item})*" if parallel else item
+
+
+def calls_in_turn(tools: Sequence[Tool], before: str, after: str, strict_only: bool) -> str:
+    """Rules whose `object` is a call of one of `tools`: its arguments between `before`, with NAME for its name, and `after`.
+
+    `strict_only`: the arguments of tools that are not strict are any object.
+    """
+    rules = f"object: {' | '.join(f'object_{index}' for index in range(len(tools)))}\n"
+    for index, tool in enumerate(tools):
+        schema = ANY_OBJECT if strict_only and not tool.strict else tool.parameters or NO_PARAMETERS
+        rules += f"object_{index}: {before.replace('NAME', tool.name)} arguments_{index} {after}\n"
+        rules += f"arguments_{index}: {json_text(schema)}\n"
+    return rules
+
+
+def json_calls(tools: Sequence[Tool], arguments: str, strict_only: bool) -> str:
+    """Rules whose `object` is a call as JSON: {"name": ..., `arguments`: ...}."""
+    return calls_in_turn(tools, literal(f'{{"name": "NAME", "{arguments}": '), literal("}"), strict_only)
