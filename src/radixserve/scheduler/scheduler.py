@@ -11,9 +11,7 @@ its tokens when they are planned; a waiting one has nothing.
 
 from collections import defaultdict
 
-import torch
-
-from radixserve.batch import ForwardBatch, ScoredRun
+from radixserve.batch import ForwardBatch
 from radixserve.cache.prefix_cache import PrefixCache
 from radixserve.cache.slot_table import SlotTable
 from radixserve.errors import OutOfSlotsError
@@ -21,6 +19,7 @@ from radixserve.messages import FinishReason
 from radixserve.req import ExtraKey, Req
 from radixserve.scheduler.admission import Candidate, Order, rank
 from radixserve.scheduler.events import Admitted, Admitting, Leaving, SchedulerEvent, SchedulerListener
+from radixserve.scheduler.layout import Layout
 
 MIN_SHARED_TOKENS = 16
 """A request waits for another's prefix when they share at least this many tokens that were not cached when that one began (or all
@@ -42,6 +41,7 @@ class Scheduler:
     ) -> None:
         self.cache = cache
         self.slot_table = slot_table
+        self._layout = Layout(slot_table.table)
         self.running: list[Req] = []
         self.waiting: dict[str, Candidate] = {}
         self.num_preemptions = 0
@@ -61,7 +61,7 @@ class Scheduler:
         self.waiting[req.rid] = Candidate(req, self.cache)
 
     def plan(self) -> ForwardBatch | None:
-        """The next step, or None when nothing waits or runs. Admits and preempts; moves no KV."""
+        """The next step, or None when nothing waits or runs. Admits and preempts; moves no KV. The last one's batch is spent."""
         self.running.sort(key=_importance)
         chunks = _Chunks(self._max_batch_tokens)
         prefills = []
@@ -77,7 +77,7 @@ class Scheduler:
         for req in prefills:
             chunks.add(req)
         self._admit(chunks, chunks.budget)
-        return self._batch(chunks.planned) if chunks.planned else None
+        return self._layout.lay_out(chunks.planned) if chunks.planned else None
 
     def commit(self, batch: ForwardBatch) -> None:
         """The step has been computed: its tokens count as computed, and finished chunks of prompts are published."""
@@ -208,45 +208,6 @@ class Scheduler:
         for listener in self.listeners:
             listener(event(req))
 
-    # The batch
-
-    def _batch(self, chunks: list[tuple[Req, int]]) -> ForwardBatch:
-        """Lays out a step; see ForwardBatch."""
-        num_tokens = sum(extend_len for _, extend_len in chunks)
-        input_ids, positions, out_slots = (torch.empty(num_tokens, dtype=torch.int64) for _ in range(3))
-        ids, places, slots = input_ids.numpy(), positions.numpy(), out_slots.numpy()
-        logits_rows, sampled, scored, copies = [], [], [], []
-        at = 0
-        for req, extend_len in chunks:
-            assert req.lease is not None
-            start, end = req.computed_len, req.computed_len + extend_len
-            ids[at : at + extend_len] = req.token_ids(start, end)
-            places[at : at + extend_len] = range(start, end)
-            slots[at : at + extend_len] = req.lease.slots[start:end]
-            if req.params.prompt_logprobs is not None:
-                scored += _scored_run(req, start, end, at)
-            at += extend_len
-            if end == req.seq_len:
-                logits_rows.append(at - 1)
-                sampled.append(req)
-            if req.lease.copy is not None:
-                source, target = req.lease.copy
-                copies.append((torch.from_numpy(source).long(), torch.from_numpy(target).long()))
-        return ForwardBatch(
-            reqs=[req for req, _ in chunks],
-            extend_lens=[extend_len for _, extend_len in chunks],
-            seq_lens=[req.computed_len + extend_len for req, extend_len in chunks],
-            rows=[req.row for req, _ in chunks],
-            input_ids=input_ids,
-            positions=positions,
-            out_slots=out_slots,
-            logits_rows=torch.tensor(logits_rows, dtype=torch.int64),
-            sampled=sampled,
-            slot_table=self.slot_table.table,
-            scored=scored,
-            copies=copies,
-        )
-
 
 class _Chunks:
     """The step so far: which request computes how many tokens, and how many more it may have."""
@@ -300,12 +261,6 @@ class _InFlight:
 
     def _page(self, key: bytes, start: int) -> bytes:
         return key[start * 4 : start * 4 + self._page_bytes]
-
-
-def _scored_run(req: Req, start: int, end: int, row: int) -> list[ScoredRun]:
-    """Of the tokens [start, end) of a request, from `row` of a step on, those whose logits are to be reported: one run or none."""
-    first, stop = max(start, req.unscored.start), min(end, req.unscored.stop)
-    return [ScoredRun(req, first, row + first - start, stop - first)] if first < stop else []
 
 
 def _importance(req: Req) -> tuple[int, int]:
