@@ -17,7 +17,7 @@ def test_the_batch_of_the_same_decodes_is_the_same_until_one_comes_or_goes() -> 
         traffic.step()
     assert batches[0] is not batches[1], "a step that computes prompts"
     assert batches[1] is batches[2] is batches[3] is batches[4]
-    third = traffic.send([1, 2, 9], 30)
+    third = traffic.send([7, 8, 9], 30)
     for _ in range(3):
         traffic.step()
     assert batches[4] is not batches[5] is not batches[6]
