@@ -1,4 +1,4 @@
-"""The command line: `radixserve serve | chat | generate | pull | bench | demo | info`.
+"""The command line: `radixserve serve | chat | generate | pull | bench | demo | info | simulate`.
 
 This module holds the table of commands; each names the function that carries it out, which cyclopts imports only when it is
 called. So `radixserve --help` loads no torch. The flags of the commands are the fields of the settings classes.
@@ -77,6 +77,16 @@ app.command(
     help_epilogue="""Example:
 
   radixserve info --json""",
+)
+app.command(
+    "radixserve.cli.simulate:simulate",
+    help="Ask what other settings would have done with a recorded run or a trace.",
+    help_epilogue="""Examples:
+
+  radixserve simulate run.jsonl --num-slots 100k,1M --policy lru,slru
+  radixserve simulate conversation_trace.jsonl --page-size 16,512 --plot curves.html
+  radixserve simulate conversation_trace.jsonl --serial
+  radixserve simulate run.jsonl --export trace.jsonl""",
 )
 
 bench = App(name="bench", help="Measure the radix tree, or a server.", help_epilogue="")

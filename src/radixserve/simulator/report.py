@@ -1,0 +1,84 @@
+"""Prints what `radixserve simulate` found: tables, one JSON object, or curves."""
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.table import Table
+
+from radixserve.simulator.serial import SerialResult
+from radixserve.simulator.whatif import Prediction
+
+WIDTH = 160
+"""Of a table that goes to a file, in characters."""
+VARYING = ("replicas", "router", "policy", "order", "page_size", "num_slots")
+
+
+def print_predictions(predictions: Sequence[Prediction], cost_source: str) -> None:
+    """One row a setting; what all settings share stands in the title."""
+    varies = [name for name in VARYING if len({getattr(p.setting, name) for p in predictions}) > 1]
+    fixed = [f"{name.replace('_', ' ')} {_short(getattr(predictions[0].setting, name))}" for name in VARYING if name not in varies]
+    table = Table(title=", ".join(fixed), title_justify="left", box=SIMPLE)
+    heads = ("hit rate", "optimum", "saved", "evicted", "preempted", "refused", "TTFT", "p99", "tokens/s")
+    for head in [*(name.replace("_", " ") for name in varies), *heads]:
+        table.add_column(head, justify="right")
+    for p in predictions:
+        counts = (_short(p.saved_tokens), _short(p.evicted_tokens), str(p.preemptions), str(p.refused))
+        times = (_seconds(p.ttft_median_s), _seconds(p.ttft_p99_s), f"{p.tokens_per_s:,.1f}")
+        own = (_short(getattr(p.setting, name)) for name in varies)
+        table.add_row(*own, _percent(p.hit_rate), _percent(p.optimal_hit_rate), *counts, *times)
+    first, seconds = predictions[0], sum(p.simulated_in_s for p in predictions)
+    notes = (
+        f"{first.requests:,} requests; an infinite cache hits {_percent(first.infinite_hit_rate)}; simulated in {seconds:.1f} s",
+        f"step times: {cost_source}",
+    )
+    console = _console()
+    console.print(table)
+    for note in notes:
+        console.print(note, style="dim", markup=False)
+
+
+def print_serial(results: Sequence[SerialResult]) -> None:
+    """Shares of pages found, one row a capacity."""
+    table = Table("pages", title="hits of pages, prompts one at a time", title_justify="left")
+    columns = list(dict.fromkeys((result.policy, result.whole_nodes) for result in results))
+    for policy, whole_nodes in columns:
+        table.add_column(f"{policy}, whole nodes" if whole_nodes else policy, justify="right")
+    for num_pages in dict.fromkeys(result.num_pages for result in results):
+        row = {(r.policy, r.whole_nodes): f"{100 * r.hit_rate:.2f}%" for r in results if r.num_pages == num_pages}
+        table.add_row(f"{num_pages:,}", *(row[column] for column in columns))
+    _console().print(table)
+
+
+def as_json(predictions: Sequence[Prediction], serial: Sequence[SerialResult]) -> str:
+    """Everything, with full precision."""
+    found: dict[str, Any] = {}
+    if predictions:
+        found["predictions"] = [asdict(prediction) for prediction in predictions]
+    if serial:
+        found["serial"] = [{**asdict(result), "hit_rate": result.hit_rate} for result in serial]
+    return json.dumps(found, indent=2)
+
+
+def _console() -> Console:
+    """As wide as the terminal; a table that goes to a file isn't cut."""
+    return Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=WIDTH)
+
+
+def _percent(rate: float) -> str:
+    return f"{100 * rate:.1f}%"
+
+
+def _short(value: Any) -> str:
+    """1.5M, 100k, or as it is."""
+    if not isinstance(value, int) or value < 10_000:
+        return str(value)
+    return f"{value / 1e6:.2f}M" if value >= 1_000_000 else f"{value / 1e3:.1f}k"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:,.0f} s" if seconds >= 10 else f"{seconds * 1000:,.0f} ms"

@@ -1,0 +1,181 @@
+"""`radixserve simulate`: which settings to try on what, one after another."""
+
+import itertools
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import cast
+
+import msgspec
+import numpy as np
+
+from radixserve.cache.eviction import POLICIES
+from radixserve.config import EngineConfig, Order
+from radixserve.errors import ConfigError
+from radixserve.scheduler.admission import ORDERS
+from radixserve.simulator.cost import CostModel, load
+from radixserve.simulator.optimum import Clairvoyant, Use, infinite_hits, uses_of
+from radixserve.simulator.options import SimulateOptions, names, numbers, sizes
+from radixserve.simulator.recordings import Recording, is_recording
+from radixserve.simulator.replay import Replay
+from radixserve.simulator.requests import SimRequest, from_recording, from_trace
+from radixserve.simulator.simulate import Progress, Simulation, Timeline, split
+from radixserve.simulator.traces import read_trace
+
+SEED = 0
+"""Of the random router."""
+ROUTERS = ["round-robin", "random"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """One column of the cross product."""
+
+    num_slots: int
+    policy: str
+    order: Order
+    page_size: int
+    replicas: int
+    router: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """What a setting would have done. Rates are shares of all prompt tokens; times in seconds."""
+
+    setting: Setting
+    requests: int
+    refused: int
+    """Requests that don't fit the pool."""
+    hit_rate: float
+    infinite_hit_rate: float
+    optimal_hit_rate: float
+    """Of the clairvoyant cache of the same size, all replicas' pools in one."""
+    saved_tokens: int
+    evicted_tokens: int
+    preemptions: int
+    ttft_median_s: float
+    ttft_p99_s: float
+    tokens_per_s: float
+    """Generated tokens over the whole time."""
+    end_s: float
+    simulated_in_s: float
+    """What the simulation took."""
+
+
+@dataclass
+class Subject:
+    """What is simulated, and the settings that it came with."""
+
+    requests: list[SimRequest]
+    config: EngineConfig
+    num_slots: int | None
+    """Recorded size of the pool."""
+    replayed_steps: int | None = None
+    """Steps of the recording that were replayed and found equal."""
+
+    def unique_tokens(self, uses: Sequence[Use]) -> int:
+        """What an infinite cache would hold in the end."""
+        return sum(dict(run for use in uses for run in use.whole).values())
+
+
+def read(path: Path) -> Subject:
+    """A recording, which is replayed and checked first, or a trace. Raises ConfigError when it is neither."""
+    if not is_recording(path):
+        return Subject(from_trace(read_trace(path)), EngineConfig(), None)
+    recording = Recording(path)
+    replay = Replay(recording)
+    replay.run()
+    config = msgspec.convert(recording.header.settings, EngineConfig)
+    return Subject(from_recording(recording), config, recording.header.limits.num_slots, replay.num_steps)
+
+
+def settings(subject: Subject, options: SimulateOptions, unique_tokens: int) -> list[Setting]:
+    """All combinations, the pool's size varying fastest."""
+    default_slots = "1%,5%,10%" if subject.num_slots is None else str(subject.num_slots)
+    config = subject.config
+    lists = (
+        numbers("--replicas", options.replicas),
+        names("--router", options.router, ROUTERS),
+        names("--policy", options.policy or config.eviction_policy, sorted(POLICIES)),
+        names("--order", options.order or config.order, list(ORDERS)),
+        numbers("--page-size", options.page_size or str(config.page_size)),
+        sizes("--num-slots", options.num_slots or default_slots, unique_tokens),
+    )
+    return [
+        Setting(num_slots=num_slots, policy=policy, order=cast(Order, order), page_size=page_size, replicas=replicas, router=router)
+        for replicas, router, policy, order, page_size, num_slots in itertools.product(*lists)
+        if replicas > 1 or router == lists[1][0]
+    ]
+
+
+class WhatIf:
+    """Predictions for one subject."""
+
+    def __init__(self, subject: Subject, options: SimulateOptions) -> None:
+        if not subject.requests:
+            raise ConfigError("there are no answered requests to simulate")
+        if options.speed <= 0:
+            raise ConfigError(f"--speed is {options.speed}: must be above 0")
+        self.cost: CostModel = load(options.cost_model)
+        self._requests = [replace(request, arrival_s=request.arrival_s / options.speed) for request in subject.requests]
+        self._config = replace(
+            subject.config,
+            max_running=options.max_running or subject.config.max_running,
+            max_batch_tokens=options.max_batch_tokens or subject.config.max_batch_tokens,
+        )
+        self._uses = uses_of(self._requests)
+        self._prompt_tokens = sum(request.prompt_len for request in self._requests)
+        self._infinite_hits = infinite_hits(self._uses)
+        self._optima: dict[int, int] = {}
+        self.settings = settings(subject, options, subject.unique_tokens(self._uses))
+
+    def predictions(self, progress: Progress) -> Iterator[Prediction]:
+        """One for each of `settings`; `progress` is called for every request that ends."""
+        for setting in self.settings:
+            start_s = time.perf_counter()
+            timelines = [self._run(setting, part, progress) for part in self._parts(setting)]
+            yield self._predict(setting, timelines, time.perf_counter() - start_s)
+
+    def _parts(self, setting: Setting) -> Iterator[list[SimRequest]]:
+        draw = random.Random(SEED)
+        choose: dict[str, Callable[[SimRequest], int]] = {
+            "round-robin": lambda request: request.number % setting.replicas,
+            "random": lambda request: draw.randrange(setting.replicas),
+        }
+        return split(self._requests, setting.replicas, choose[setting.router])
+
+    def _run(self, setting: Setting, requests: list[SimRequest], progress: Progress) -> Timeline:
+        config = replace(self._config, eviction_policy=setting.policy, order=setting.order, page_size=setting.page_size)
+        if setting.num_slots < setting.page_size:
+            raise ConfigError(f"--num-slots {setting.num_slots} is less than one page of {setting.page_size}: raise it")
+        max_len = max((request.prompt_len + request.max_tokens for request in requests), default=1)
+        return Simulation(config, setting.num_slots, max_len, self.cost).run(requests, progress)
+
+    def _predict(self, setting: Setting, timelines: list[Timeline], simulated_in_s: float) -> Prediction:
+        cached_tokens = sum(timeline.cached_tokens for timeline in timelines)
+        ttft_s = np.array([ttft for timeline in timelines for ttft in timeline.ttft_s] or [0.0])
+        end_s = max(timeline.end_s for timeline in timelines)
+        return Prediction(
+            setting=setting,
+            requests=len(self._requests),
+            refused=sum(timeline.refused for timeline in timelines),
+            hit_rate=cached_tokens / self._prompt_tokens,
+            infinite_hit_rate=self._infinite_hits / self._prompt_tokens,
+            optimal_hit_rate=self._optimum(setting.num_slots * setting.replicas) / self._prompt_tokens,
+            saved_tokens=cached_tokens,
+            evicted_tokens=sum(timeline.evicted_tokens for timeline in timelines),
+            preemptions=sum(timeline.preemptions for timeline in timelines),
+            ttft_median_s=float(np.median(ttft_s)),
+            ttft_p99_s=float(np.percentile(ttft_s, 99)),
+            tokens_per_s=sum(timeline.generated_tokens for timeline in timelines) / max(end_s, 1e-9),
+            end_s=end_s,
+            simulated_in_s=simulated_in_s,
+        )
+
+    def _optimum(self, num_slots: int) -> int:
+        if num_slots not in self._optima:
+            self._optima[num_slots] = Clairvoyant(self._uses, num_slots).hits
+        return self._optima[num_slots]

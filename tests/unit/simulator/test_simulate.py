@@ -1,0 +1,139 @@
+"""`radixserve simulate`: predictions follow from the requests, the settings and the costs."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from radixserve.cli import main
+from radixserve.config import EngineConfig
+from radixserve.simulator.traces import TraceRequest, read_trace, write_trace
+from tests.property.test_recorded_runs import recorded_engine
+from tests.traffic import Traffic
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    """Six requests, a minute apart: three pairs share two pages."""
+    path = tmp_path / "trace.jsonl"
+    requests = [TraceRequest(1024 + 100, 20, [i % 3, 10 + i % 3, 100 + i], 60_000.0 * i) for i in range(6)]
+    write_trace(path, requests)
+    return path
+
+
+def run(*args: str | Path) -> int:
+    """Exit code of `radixserve simulate`."""
+    with pytest.raises(SystemExit) as end:
+        main(["simulate", *map(str, args)])
+    assert isinstance(end.value.code, int)
+    return end.value.code
+
+
+def simulate(capsys: pytest.CaptureFixture[str], *args: str | Path) -> Any:
+    assert run(*args, "--json") == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_hits_and_bounds_of_a_trace(capsys: pytest.CaptureFixture[str], trace: Path) -> None:
+    large, small = simulate(capsys, trace, "--num-slots", "10k,1200")["predictions"]
+    ideal = 3 * 1024 / (6 * 1124)
+    assert large["hit_rate"] == large["optimal_hit_rate"] == large["infinite_hit_rate"] == pytest.approx(ideal)
+    assert small["hit_rate"] <= small["optimal_hit_rate"] < ideal
+    assert large["evicted_tokens"] == 0 < small["evicted_tokens"]
+    assert large["saved_tokens"] == 3 * 1024
+
+
+def test_times_follow_from_the_cost_model(capsys: pytest.CaptureFixture[str], trace: Path, tmp_path: Path) -> None:
+    costs = tmp_path / "costs.json"
+    costs.write_text('{"step_s": 0, "token_s": 0.001, "pair_s": 0, "context_s": 0, "source": "test"}')
+    (found,) = simulate(capsys, trace, "--num-slots", "10k", "--cost-model", costs)["predictions"]
+    assert found["ttft_median_s"] == pytest.approx((1.124 + 0.1) / 2)  # computed whole, or but for the shared pages
+    assert found["end_s"] == pytest.approx(300 + 0.1 + 0.019)
+    assert found["tokens_per_s"] == pytest.approx(6 * 20 / found["end_s"])
+
+
+def test_the_cross_product_of_settings(capsys: pytest.CaptureFixture[str], trace: Path) -> None:
+    args = ("--num-slots", "2k,50%", "--policy", "lru,slru", "--order", "fcfs,tree", "--page-size", "1,16", "--replicas", "1,2")
+    predictions = simulate(capsys, trace, *args)["predictions"]
+    assert len({json.dumps(p["setting"]) for p in predictions}) == len(predictions) == 32
+
+
+def test_replicas_do_not_share(capsys: pytest.CaptureFixture[str], trace: Path) -> None:
+    one, four = simulate(capsys, trace, "--num-slots", "10k", "--replicas", "1,4", "--router", "round-robin,random")["predictions"][
+        :2
+    ]
+    assert one["saved_tokens"] == 3 * 1024
+    assert four["saved_tokens"] == 0  # a request and the one three places later go to different replicas
+
+
+def test_requests_that_do_not_fit_are_counted(capsys: pytest.CaptureFixture[str], trace: Path) -> None:
+    (found,) = simulate(capsys, trace, "--num-slots", "1000")["predictions"]
+    assert found["refused"] == 6
+
+
+def test_the_table_and_the_curves(capsys: pytest.CaptureFixture[str], trace: Path, tmp_path: Path) -> None:
+    run(trace, "--num-slots", "1200,10k", "--plot", tmp_path / "curves.html")
+    out = capsys.readouterr().out
+    assert "45.6%" in out
+    assert "an infinite cache hits 45.6%" in out
+    assert "10,000 slots, 45.6%" in (tmp_path / "curves.html").read_text()
+
+
+def test_curves_as_a_picture(trace: Path, tmp_path: Path) -> None:
+    assert run(trace, "--num-slots", "1200,10k", "--plot", tmp_path / "curves.png") == 0
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_serial_table(capsys: pytest.CaptureFixture[str], trace: Path) -> None:
+    results = simulate(capsys, trace, "--serial", "--num-slots", "100%")["serial"]
+    assert [(r["policy"], r["whole_nodes"], r["hits"]) for r in results] == [
+        ("lru", False, 6),
+        ("lru", True, 6),
+        ("belady", False, 6),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--num-slots", "many"], "--num-slots has 'many'"),
+        (["--policy", "best"], "--policy has 'best': choose among fifo"),
+        (["--router", "prefix-ish"], "--router has 'prefix-ish'"),
+        (["--speed", "0"], "--speed is 0"),
+        (["--num-slots", "10k", "--plot", "curves.gif"], "must end in .png or .html"),
+        (["--num-slots", "8", "--page-size", "16"], "less than one page of 16"),
+    ],
+)
+def test_what_cannot_be_is_refused(capsys: pytest.CaptureFixture[str], trace: Path, args: list[str], message: str) -> None:
+    assert run(trace, *args) == 1
+    assert message in capsys.readouterr().err
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Path:
+    """Three requests with a shared prompt, one of another tenant."""
+    path = tmp_path / "run.jsonl"
+    traffic = Traffic(recorded_engine(EngineConfig(), 4096, path))
+    for i, salt in enumerate([None, None, "a"]):
+        traffic.send([*([3] * 40), i], 5, salt=salt)
+        traffic.run()
+    return path
+
+
+def test_a_recording_with_its_own_settings(capsys: pytest.CaptureFixture[str], recording: Path) -> None:
+    run(recording, "--json")
+    captured = capsys.readouterr()
+    (found,) = json.loads(captured.out)["predictions"]
+    assert "replayed 15 recorded steps" in captured.err
+    assert found["setting"]["num_slots"] == 4096
+    assert found["saved_tokens"] == 40
+    assert found["hit_rate"] == found["infinite_hit_rate"] == pytest.approx(40 / 123)
+
+
+def test_a_recording_as_a_trace(capsys: pytest.CaptureFixture[str], recording: Path, tmp_path: Path) -> None:
+    run(recording, "--export", tmp_path / "trace.jsonl")
+    exported = read_trace(tmp_path / "trace.jsonl")
+    assert [(r.input_length, r.output_length) for r in exported] == [(41, 5)] * 3
+    assert len({tuple(r.hash_ids) for r in exported}) == 3
+    assert [r.timestamp for r in exported] == sorted(r.timestamp for r in exported)
