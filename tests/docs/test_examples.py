@@ -1,5 +1,6 @@
 """Every example runs as a user runs it, and prints what it promises."""
 
+import contextlib
 import os
 import re
 import socket
@@ -38,10 +39,23 @@ def cached_shares(printed: str) -> list[tuple[int, int]]:
 @pytest.fixture(scope="module")
 def server_url(tiny_model_dir: Path) -> Iterator[str]:
     """A server that was started from the command line."""
+    with served(str(tiny_model_dir)) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def tool_server_url(default_model_dir: Path) -> Iterator[str]:
+    """A server of the default model."""
+    with served(str(default_model_dir)) as url:
+        yield url
+
+
+@contextlib.contextmanager
+def served(model: str) -> Iterator[str]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [sys.executable, "-u", "-m", "radixserve.cli", "serve", "--model", str(tiny_model_dir), "--port", str(port)]
+    command = [sys.executable, "-u", "-m", "radixserve.cli", "serve", "--model", model, "--port", str(port)]
     command += ["--num-slots", "4096"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment())
     assert process.stdout is not None
@@ -111,3 +125,17 @@ def test_five_misses_are_explained_by_five_reasons() -> None:
     first, rounded, elsewhere, _, computing, _, evicted = reasons
     told = (first, rounded, elsewhere, computing, evicted)
     assert told == ("never_seen", "page_rounding", "other_namespace", "computing", "evicted")
+
+
+def test_tools_loop_calls_the_function_and_goes_on_from_it(tool_server_url: str) -> None:
+    printed = run_example("tools_loop.py", tool_server_url)
+    assert re.search(r'called get_weather\({"city": "(Rome|Oslo)"}\): (sunny|snow)', printed)
+    (_, first), (cached, second) = cached_shares(printed)
+    assert second > first
+    assert cached > first // 2
+
+
+def test_json_schema_answers_are_what_was_asked_for(tool_server_url: str) -> None:
+    printed = run_example("json_schema.py", tool_server_url)
+    assert len(re.findall(r"Animal\(kind='\w+', legs=\d, can_fly=(?:True|False), sound=", printed)) == 3
+    assert cached_shares(printed)[2][0] > 0

@@ -96,7 +96,7 @@ class ReplyParser:
             self._reader.emit(TextPiece(run))
 
     def _read_text_and_calls(self, form: ToolForm) -> Reading[None]:
-        """White space before, between and after calls is no text."""
+        """White space before, between and after calls is no text; neither is the beginning of another call that was cut off."""
         reader, calls = self._reader, self._calls
         space, fresh = "", True
         while char := (yield from reader.peek()):
@@ -109,6 +109,8 @@ class ReplyParser:
                     reader.release()
                     space = ""
                     continue
+                if reader.ran_out and calls.count:
+                    return
                 reader.rewind()
                 yield from reader.accept(char)
                 text = char

@@ -25,6 +25,8 @@ class ReplyReader:
         self._at = 0
         self._mark: int | None = None
         self._ended = False
+        self.ran_out = False
+        """Whether the answer ended where more could have followed, since the last `mark`."""
         self._found: list[Piece] = []
 
     def feed(self, text: str) -> None:
@@ -59,6 +61,7 @@ class ReplyReader:
         """The next character; empty at the end."""
         while self._at == len(self._text):
             if self._ended:
+                self.ran_out = True
                 return ""
             yield
         return self._text[self._at]
@@ -66,7 +69,10 @@ class ReplyReader:
     def accept(self, marker: str) -> Reading[bool]:
         """Reads `marker` if it comes next."""
         while not self._text.startswith(marker, self._at):
-            if self._ended or not marker.startswith(self._text[self._at : self._at + len(marker)]):
+            if not marker.startswith(self._text[self._at : self._at + len(marker)]):
+                return False
+            if self._ended:
+                self.ran_out = True
                 return False
             yield
         self._at += len(marker)
@@ -97,6 +103,7 @@ class ReplyReader:
     def mark(self) -> None:
         """Remembers this place, until `rewind` or `release`."""
         self._mark = self._at
+        self.ran_out = False
 
     def rewind(self) -> None:
         """Goes back to the marked place."""

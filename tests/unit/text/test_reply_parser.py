@@ -134,6 +134,13 @@ def test_a_call_that_is_cut_off_stays_a_call() -> None:
     assert calls(parse("pythonic", "[f(a='x")) == [("f", '{"a": "x')]
 
 
+@pytest.mark.parametrize("cut", range(1, len('\n<tool_call>\n{"name": "f", "argum')))
+def test_a_second_call_that_is_cut_off_early_is_no_text(cut: int) -> None:
+    pieces = parse("hermes", HERMES + "\n" + HERMES[: cut - 1])
+    assert len(calls(pieces)) == 1
+    assert text_of(pieces) == ""
+
+
 def test_deep_arguments_do_not_overflow() -> None:
     deep = '{"a": ' * 5000 + "1" + "}" * 5000
     assert calls(parse("hermes", f'<tool_call>{{"name": "f", "arguments": {deep}}}</tool_call>')) == [("f", deep)]
