@@ -8,6 +8,7 @@ from typing import Literal
 
 import msgspec
 
+from radixserve.cache_report import CacheReport
 from radixserve.explanation import Explanation
 from radixserve.limits import Limits
 from radixserve.sampling_params import Grammar, SamplingParams
@@ -128,6 +129,8 @@ class Output(msgspec.Struct, frozen=True, tag=True):
     """Of the prompt's tokens after position `logprob_start_len`; in the first Output alone."""
     explanation: Explanation | None = None
     """In the last one, where it was asked for."""
+    admitted_s: float | None = None
+    """In the last one, from an engine with an observer: when it was first admitted, by the machine's monotonic clock."""
 
 
 class RequestFailed(msgspec.Struct, frozen=True, tag=True):
@@ -203,6 +206,8 @@ class EngineStats(msgspec.Struct, frozen=True, tag=True):
     num_preemptions: int = 0
     finished: dict[str, int] = {}
     """Requests ended, by finish reason."""
+    cache: CacheReport = CacheReport()
+    """What an observer counted, where there is one."""
 
 
 EngineOutput = Output | RequestFailed | CommandResult | Explained | EngineInfo | EngineStats | CacheNews

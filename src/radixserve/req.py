@@ -71,6 +71,8 @@ class Req:
     finish_reason: FinishReason | None = None
     explanation: Explanation | None = None
     """What an observer found of its first admission."""
+    admitted_s: float | None = None
+    """When that was, by the monotonic clock of an observer."""
 
     @property
     def seq_len(self) -> int:

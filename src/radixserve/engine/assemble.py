@@ -38,5 +38,5 @@ def assemble(
         max_passed_over=config.max_passed_over,
         decode_reserve=config.decode_reserve,
     )
-    observer = Observer(scheduler) if observed else None
+    observer = Observer(scheduler, config.eviction_policy) if observed else None
     return Engine(info, scheduler, runner, tokenizer, eos_ids, grammars, observer)

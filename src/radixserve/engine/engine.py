@@ -11,6 +11,7 @@ import numpy as np
 
 from radixserve.batch import ForwardBatch
 from radixserve.cache.prefix_cache import PrefixCache
+from radixserve.cache_report import CacheReport
 from radixserve.engine.acts import CacheActs
 from radixserve.engine.answer import Answer, End
 from radixserve.engine.grammars import Grammars
@@ -121,6 +122,7 @@ class Engine:
             num_nodes=cache.num_nodes,
             evicted_tokens=cache.num_evicted,
             num_preemptions=self.scheduler.num_preemptions,
+            cache=self._observer.report() if self._observer is not None else CacheReport(),
             **dataclasses.asdict(totals),
         )
 
@@ -320,6 +322,7 @@ class Engine:
             logprobs=(logprob,) if logprob is not None else (),
             prompt_logprobs=tuple(req.prompt_logprobs) if len(req.output_ids) == len(token_ids) else (),
             explanation=req.explanation if end is not None and req.explain_cache else None,
+            admitted_s=req.admitted_s if end is not None else None,
         )
 
     def _end(self, req: Req, reason: FinishReason) -> None:

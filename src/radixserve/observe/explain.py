@@ -38,7 +38,7 @@ MAX_BRANCHES = 256
 
 
 class Explainer:
-    """Listens to one scheduler and its cache, from their start on."""
+    """Must hear all events of one scheduler and its cache, from their start on."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -49,8 +49,6 @@ class Explainer:
         self._tails: OrderedDict[Point, bytes] = OrderedDict()
         self._explanations: OrderedDict[str, list[Explanation]] = OrderedDict()
         self._draft: Explanation | None = None
-        scheduler.cache.listeners.append(self._on_cache)
-        scheduler.listeners.append(self._on_scheduler)
 
     def find(self, request_id: str) -> list[Explanation]:
         """The explanations of a request, one a prompt and choice, in order of admission; none if it is unknown or forgotten."""
@@ -58,14 +56,16 @@ class Explainer:
 
     # What happens
 
-    def _on_cache(self, event: CacheEvent) -> None:
+    def on_cache(self, event: CacheEvent) -> None:
+        """Takes the next event of the cache."""
         found = self._tree.follow(event)
         if isinstance(event, Inserted):
             self._memory.add(found)
         elif isinstance(event, Evicted):
             self._memory.add_eviction(event, found)
 
-    def _on_scheduler(self, event: SchedulerEvent) -> None:
+    def on_scheduler(self, event: SchedulerEvent) -> None:
+        """Takes the next event of the scheduler; explains a request when it is admitted for the first time."""
         req = event.req
         match event:
             case Admitting():
@@ -96,7 +96,7 @@ class Explainer:
 
     def _explain(self, req: Req) -> Explanation:
         """From the tree as it is now."""
-        key = req.tokens(req.prompt_len - 1)
+        key = req.tokens(req.reusable_len)
         if not self._cache.enabled:
             return _facts(req, 0, "disabled")
         tree = self._cache.tree
@@ -104,7 +104,7 @@ class Explainer:
         page = tree.partial_page(walk, key)
         end = walk.end + (page[2] if page else 0)
         facts = _facts(req, end, "never_seen")
-        if end == req.prompt_len - 1:
+        if end == req.reusable_len:
             return replace(facts, reason="capped")
         facts = replace(facts, branch=self._branch(walk, page[1] if page else None, page[2] if page else 0))
         return (

@@ -10,6 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from radixserve.messages import EngineStats
+from radixserve.observe.cache_metrics import cache_metrics
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 GAP_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.5, 1, 2.5, 5)
@@ -43,6 +44,7 @@ class Metrics:
             "time_to_first_token_seconds", "From a request's arrival to its first token", SECONDS
         )
         self.inter_token_latency = self._histogram("inter_token_latency_seconds", "Between two tokens of one choice", GAP_SECONDS)
+        self.queue = self._histogram("queue_seconds", "From a request's arrival to its admission", SECONDS)
         self.request_duration = self._histogram("request_duration_seconds", "From a request's arrival to its last token", SECONDS)
         self.request_prompt_tokens = self._histogram("request_prompt_tokens", "Prompt tokens of one request", TOKENS)
         self.request_generated_tokens = self._histogram("request_generated_tokens", "Tokens generated for one request", TOKENS)
@@ -85,3 +87,4 @@ class _EngineCollector(Collector):
         for reason, count in sorted(stats.finished.items()):
             finished.add_metric([reason], count)
         yield finished
+        yield from cache_metrics(stats.cache)

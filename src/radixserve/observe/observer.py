@@ -1,16 +1,78 @@
 """What an engine notes of its requests and its cache, beyond the totals of its steps. Nothing it does changes a decision."""
 
+import time
+from bisect import bisect_left
+
+from radixserve.cache.events import CacheEvent, Evicted
+from radixserve.cache_report import AGES, SIZES, CacheReport
 from radixserve.explanation import Explanation
 from radixserve.observe.explain import Explainer
+from radixserve.observe.reuse import ReuseEstimator
+from radixserve.req import Req
+from radixserve.scheduler.events import Admitted, Leaving, SchedulerEvent
 from radixserve.scheduler.scheduler import Scheduler
 
 
 class Observer:
     """Listens to one scheduler and its cache, from their start on."""
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(self, scheduler: Scheduler, policy: str) -> None:
+        self._policy = policy
+        self._enabled = scheduler.cache.enabled
         self._explainer = Explainer(scheduler)
+        self._reuse = ReuseEstimator(scheduler.cache.num_slots)
+        self._num_admissions = 0
+        self._from_tree = self._from_copy = 0
+        self._num_evictions = self._sum_ages = 0
+        self._ages = [0] * (len(AGES) + 1)
+        scheduler.cache.listeners.append(self._on_cache)
+        scheduler.listeners.append(self._on_scheduler)
 
     def explanations(self, request_id: str) -> list[Explanation]:
         """Of a recent request, one a prompt and choice; none if it is unknown or forgotten."""
         return self._explainer.find(request_id)
+
+    def report(self) -> CacheReport:
+        """What was counted so far."""
+        reuse = self._reuse
+        return CacheReport(
+            num_admissions=self._num_admissions,
+            cached_by_source={"tree": self._from_tree, "copy": self._from_copy},
+            policy=self._policy,
+            num_evictions=self._num_evictions,
+            ages=tuple(self._ages),
+            sum_ages=self._sum_ages,
+            distances=tuple(reuse.distances),
+            sum_distances=reuse.sum_distances,
+            lru_reused={f"{size:g}x": reuse.reused[size] for size in SIZES} | {"infinite": int(reuse.reused_ever)},
+            hit_rates={f"{size:g}x": reuse.hit_rate(size) for size in SIZES} | {"infinite": reuse.hit_rate(None)},
+        )
+
+    def _on_cache(self, event: CacheEvent) -> None:
+        self._explainer.on_cache(event)
+        if isinstance(event, Evicted):
+            age = event.time - event.last_access_time
+            self._num_evictions += 1
+            self._sum_ages += age
+            self._ages[bisect_left(AGES, age)] += 1
+
+    def _on_scheduler(self, event: SchedulerEvent) -> None:
+        self._explainer.on_scheduler(event)
+        match event:
+            case Admitted(req=req):
+                self._num_admissions += 1
+                if req.admitted_s is None:
+                    req.admitted_s = time.monotonic()
+                    self._admit(req)
+            case Leaving(req=req) if self._enabled and req.output_ids:
+                self._reuse.use(req.extra_key, req.tokens(req.computed_len))
+
+    def _admit(self, req: Req) -> None:
+        """Counts a first admission."""
+        assert req.lease is not None
+        assert req.cached_len is not None
+        self._from_tree += req.lease.tree_len
+        self._from_copy += req.cached_len - req.lease.tree_len
+        if self._enabled:
+            self._reuse.look_up(req.extra_key, req.tokens(req.reusable_len), req.cached_len)
+            self._reuse.use(req.extra_key, req.prompt)

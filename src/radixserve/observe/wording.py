@@ -12,7 +12,7 @@ def describe(explanation: Explanation) -> str:
 def _why(explanation: Explanation, missed: str) -> str:
     match explanation.reason:
         case "capped":
-            return "all but the last, which is always computed, for it gives the first token of the answer"
+            return _capped(explanation)
         case "disabled":
             return "the prefix cache is off (--no-prefix-cache)"
         case "page_rounding":
@@ -28,6 +28,12 @@ def _why(explanation: Explanation, missed: str) -> str:
             return "what comes next was probably cached once, but went too long ago to be remembered, or in a flush"
         case "never_seen":
             return "what comes next was never seen after this prefix, in this namespace"
+
+
+def _capped(explanation: Explanation) -> str:
+    if explanation.prompt_tokens - explanation.cached_tokens > 1:
+        return "all that could be, for the log probabilities of the rest were asked for, and the cache has none"
+    return "all but the last, which is always computed, for it gives the first token of the answer"
 
 
 def _loss(loss: Loss) -> str:

@@ -153,6 +153,8 @@ class Generation:
         if output.finish_reason is not None:
             metrics.request_duration.observe(now - self.record.begin)
             metrics.request_generated_tokens.observe(output.completion_tokens)
+            if output.admitted_s is not None:
+                metrics.queue.observe(output.admitted_s - self.record.begin)
 
     def _note_failure(self, error: Exception) -> None:
         self.record.finish = "error"

@@ -1,0 +1,134 @@
+"""What other sizes of the cache would have reused: an estimate, from the reuse distances of a sample of prefixes.
+
+Under LRU a prefix is found by a cache of C tokens if at most C distinct prefixes (one a token) were used since its last use, itself
+included: its reuse distance. SHARDS (Waldspurger et al. 2015, "Efficient MRC Construction with SHARDS") measures distances on a
+sample of keys, chosen by their hash, and scales them up. Here the keys are prefixes, which come in chains, and the sample follows
+the chains: positions are cut into strata of `stratum` tokens, and of each stratum one position is taken, chosen by the fingerprint
+of what comes before it. So all sequences that share a prefix sample the same of it, long chains are sampled evenly, and a count
+times `stratum` is unbiased. With a small pool `stratum` is 1 and nothing is estimated.
+
+Where many requests share a prefix, all of them are off by the same part of a stratum at its end. But the estimate for the pool's
+own size is off by it too, and there the truth is known: `hit_rate` takes the difference off all sizes (a control variate).
+
+Two memories, both bounded: `_last` has the time at which each sampled prefix was used last, as far back as LARGEST pools; `_ever`
+has the fingerprints of what was ever used, thinned by a threshold whenever it is full, for a cache without a limit.
+"""
+
+from bisect import bisect_left
+
+import numpy as np
+
+from radixserve.cache_report import DISTANCES, SIZES
+from radixserve.observe.fingerprints import Fingerprints, Point, go_on, start
+from radixserve.req import ExtraKey
+
+LARGEST = 8
+MAX_SAMPLES = 1 << 15
+"""Prefixes sampled of LARGEST pools' tokens."""
+MAX_EVER = 1 << 15
+"""Fingerprints kept of what was ever used."""
+
+
+class ReuseEstimator:
+    """Fed with every lookup and every sequence's end. All figures in tokens, since the start."""
+
+    def __init__(self, num_slots: int, max_samples: int = MAX_SAMPLES) -> None:
+        self.looked_up = 0
+        """Tokens of prompts, all that could be reused."""
+        self.reused_really = 0
+        """Of these, what the cache gave."""
+        self.reused = dict.fromkeys(SIZES, 0)
+        """Of these, what an LRU cache of so many times `num_slots` would have given."""
+        self.reused_ever = 0.0
+        """Of these, what a cache without a limit would have given."""
+        self.distances = [0] * (len(DISTANCES) + 1)
+        """Tokens by reuse distance: a count for each bucket, and one for what lies beyond."""
+        self.sum_distances = 0
+        self.stratum = max(1, -(-LARGEST * num_slots // max_samples))
+        self._limits = [int(size * num_slots) for size in SIZES]
+        self._most = LARGEST * num_slots // self.stratum
+        self._last: dict[int, int] = {}
+        """Time of each sampled prefix's last use; a use is one call."""
+        self._used_at = np.zeros(4096, dtype=np.int64)
+        """How many sampled prefixes were used last at each time."""
+        self._now = 0
+        self._ever: set[int] = set()
+        self._threshold = 1 << 64
+
+    def hit_rate(self, size: float | None) -> float:
+        """Share of `looked_up` that a cache of `size` times this pool would have given, None: one without a limit."""
+        reused = self.reused_ever if size is None else self.reused[size]
+        corrected = reused + self.reused_really - self.reused[1.0]
+        return min(max(corrected / max(self.looked_up, 1), 0.0), 1.0)
+
+    def look_up(self, extra_key: ExtraKey, key: bytes, cached_len: int) -> None:
+        """A request asked for `key`, the tokens (int32 ids) that it could reuse, and `cached_len` of them were there."""
+        sampled = self._sample(extra_key, key)
+        self.looked_up += len(key) // 4
+        self.reused_really += cached_len
+        distances = self._distances(sampled)
+        for distance in distances:
+            self.distances[bisect_left(DISTANCES, distance)] += self.stratum
+            self.sum_distances += distance * self.stratum
+            for size, limit in zip(SIZES, self._limits, strict=True):
+                if distance <= limit:
+                    self.reused[size] += self.stratum
+        older = sum(1 for fingerprint in sampled[len(distances) :] if fingerprint in self._ever)
+        self.reused_ever += self.stratum * (len(distances) + older * (2**64 / self._threshold))
+
+    def use(self, extra_key: ExtraKey, tokens: bytes) -> None:
+        """A sequence has been computed as far as `tokens`: all of its prefixes are as recently used as can be."""
+        sampled = self._sample(extra_key, tokens)
+        if self._now == len(self._used_at) or len(self._last) > 2 * self._most:
+            self._forget()
+        used_at, last, now = self._used_at, self._last, self._now
+        for fingerprint in sampled:
+            before = last.get(fingerprint)
+            if before is not None:
+                used_at[before] -= 1
+            last[fingerprint] = now
+        used_at[now] = len(sampled)
+        self._now += 1
+        self._ever.update(fingerprint for fingerprint in sampled if fingerprint < self._threshold)
+        while len(self._ever) > MAX_EVER:
+            self._threshold //= 2
+            self._ever = {fingerprint for fingerprint in self._ever if fingerprint < self._threshold}
+
+    def _sample(self, extra_key: ExtraKey, tokens: bytes) -> list[int]:
+        """Fingerprints of the sampled prefixes of a sequence, the shortest first."""
+        begin: Point = start(extra_key)
+        fingerprints: Fingerprints = go_on(begin, tokens)[0]
+        stratum = self.stratum
+        if stratum == 1:
+            return fingerprints.tolist()  # type: ignore[no-any-return]  # numpy's own stub
+        before = np.concatenate([np.array([begin.total], dtype=np.uint64), fingerprints[stratum - 1 :: stratum]])
+        positions = np.arange(len(before)) * stratum + ((before >> np.uint64(20)) % np.uint64(stratum)).astype(np.int64)
+        return fingerprints[positions[positions < len(fingerprints)]].tolist()  # type: ignore[no-any-return]
+
+    def _distances(self, sampled: list[int]) -> list[int]:
+        """Reuse distances of a chain's prefixes, as far as they are remembered.
+
+        The deeper a prefix, the longer ago it was used; what was used at the same time and is shallower lies in the same chain.
+        """
+        found: list[int] = []
+        time, newer, index = self._now, 0, 0
+        for fingerprint in sampled:
+            used = self._last.get(fingerprint)
+            if used is None:
+                break
+            if used != time:
+                newer, time, index = int(self._used_at[used + 1 : self._now].sum()), used, 0
+            index += 1
+            found.append((newer + index) * self.stratum)
+        return found
+
+    def _forget(self) -> None:
+        """Drops what lies beyond the largest size, and numbers the times anew."""
+        times = np.fromiter(self._last.values(), dtype=np.int64, count=len(self._last))
+        fingerprints = np.fromiter(self._last, dtype=np.uint64, count=len(self._last))
+        newest = np.argsort(times, kind="stable")[-self._most :]
+        _, renumbered = np.unique(times[newest], return_inverse=True)
+        self._last = dict(zip(fingerprints[newest].tolist(), renumbered.tolist(), strict=True))
+        counts = np.bincount(renumbered)
+        self._now = len(counts)
+        self._used_at = np.concatenate([counts, np.zeros(max(4096, len(counts)), dtype=np.int64)])

@@ -1,0 +1,56 @@
+"""What an observer counts is what happened, and what it estimates is what engines with other pools do on the same traffic."""
+
+import random
+
+import pytest
+
+from radixserve.cache_report import CacheReport
+from tests.hash_runner import hash_engine
+from tests.traffic import Traffic
+
+
+def talks(seed: int, num_requests: int) -> list[list[int]]:
+    """Prompts that go on where earlier ones ended, recent ones more often."""
+    draw, prompts = random.Random(seed), [[1, 2, 3, 4]]
+    for _ in range(num_requests):
+        before = prompts[-min(1 + int(draw.expovariate(1 / 12)), len(prompts))]
+        start = before if len(before) < 120 else before[:4]
+        prompts.append([*start, *(draw.randrange(50) for _ in range(draw.randint(1, 12)))])
+    return prompts
+
+
+def serve(num_slots: int, prompts: list[list[int]], *, together: int = 1) -> Traffic:
+    traffic = Traffic(hash_engine(num_slots, observed=True, max_batch_tokens=256))
+    for first in range(0, len(prompts), together):
+        for prompt in prompts[first : first + together]:
+            traffic.send(prompt, 2)
+        traffic.run()
+    return traffic
+
+
+def hit_rate(traffic: Traffic) -> float:
+    return sum(traffic.cached.values()) / sum(len(prompt) - 1 for prompt, _ in traffic.asked.values())
+
+
+def test_counts_are_what_happened() -> None:
+    traffic = serve(160, talks(1, 80), together=3)
+    stats = traffic.engine.stats()
+    report = stats.cache
+    assert report.cached_by_source == {"tree": sum(traffic.cached.values()), "copy": 0}
+    assert report.num_admissions == len(traffic.asked) + stats.num_preemptions
+    assert report.num_evictions == sum(report.ages) > 0
+    assert report.policy == "lru"
+
+
+def test_an_engine_without_an_observer_counts_nothing() -> None:
+    assert hash_engine(16).stats().cache == CacheReport()
+
+
+@pytest.mark.parametrize("together", [1, 4])
+def test_hit_rates_of_other_pools_are_what_engines_with_such_pools_get(together: int) -> None:
+    prompts = talks(2, 200)
+    traffic = serve(300, prompts, together=together)
+    told = traffic.engine.stats().cache.hit_rates
+    assert told["1x"] == pytest.approx(hit_rate(traffic))
+    assert told["2x"] == pytest.approx(hit_rate(serve(600, prompts, together=together)), abs=0.02)
+    assert told["infinite"] == pytest.approx(hit_rate(serve(5_000, prompts, together=together)), abs=0.02)
