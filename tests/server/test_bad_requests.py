@@ -189,7 +189,7 @@ def test_another_model_is_not_found(server: RunningServer) -> None:
 
 
 def test_wrong_paths_and_methods(server: RunningServer) -> None:
-    error_of(server.post("/v1/embeddings"), 404)
+    error_of(server.post("/v1/audio/speech"), 404)
     error_of(server.post("/v1/completions/"), 404)
     error_of(httpx.get(server.url + COMPLETIONS), 405)
 

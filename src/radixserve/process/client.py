@@ -13,7 +13,7 @@ import os
 import random
 import shutil
 import signal
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence, Set
 from multiprocessing import resource_tracker
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
@@ -65,6 +65,8 @@ class EngineClient:
         self._ids = itertools.count()
         self._news: dict[str, _News] = {}
         """Who waits for news of which id."""
+        self._choices: dict[str, str] = {}
+        """Open choices: the request id of each."""
 
     async def start(self, config: EngineConfig) -> EngineInfo:
         """Spawns the process and waits until its engine is ready.
@@ -100,16 +102,17 @@ class EngineClient:
         choices = [choice for request in requests for choice in self._expand(request)]
         numbers = {choice.rid: number for number, choice in enumerate(choices)}
         with self._listen(numbers) as news:
+            self._choices.update((choice.rid, choice.request_id) for choice in choices)
             self._channel.send(list(choices))
             try:
                 while not self._news.keys().isdisjoint(numbers):
                     output = _unless_failed(await news.get())
                     assert isinstance(output, Output)
                     if output.finish_reason is not None:
-                        del self._news[output.rid]
+                        del self._news[output.rid], self._choices[output.rid]
                     yield numbers[output.rid], output
             finally:
-                if unfinished := [rid for rid in numbers if rid in self._news]:
+                if unfinished := [rid for rid in numbers if self._choices.pop(rid, None) is not None]:
                     self._channel.send([AbortRequest(rid) for rid in unfinished])
 
     async def flush(self) -> str:
@@ -136,6 +139,13 @@ class EngineClient:
             result = _unless_failed(await news.get())
             assert isinstance(result, Explained)
             return result.explanations
+
+    def abort(self, request_ids: Set[str] | None) -> int:
+        """Aborts open choices of the requests of these ids, or all; each ends with an Output. Returns how many they were."""
+        rids = [rid for rid, request_id in self._choices.items() if request_ids is None or request_id in request_ids]
+        if rids:
+            self._channel.send([AbortRequest(rid) for rid in rids])
+        return len(rids)
 
     def fail_open(self, reason: str) -> int:
         """Ends every open request with RadixServeError(reason), as if the engine had; returns how many there were."""

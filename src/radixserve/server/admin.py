@@ -1,6 +1,7 @@
 """Routes for those who run the server: health, models, information, metrics, the cache, the tokenizer."""
 
 import asyncio
+from contextlib import aclosing
 
 import msgspec
 from starlette.requests import Request
@@ -8,6 +9,9 @@ from starlette.responses import Response
 
 import radixserve
 from radixserve.errors import InvalidRequestError
+from radixserve.messages import GenerateRequest
+from radixserve.req import token_bytes
+from radixserve.sampling_params import SamplingParams
 from radixserve.server.body import read_body
 from radixserve.server.errors import HttpError
 from radixserve.server.explanations import with_text
@@ -15,6 +19,10 @@ from radixserve.server.prompts import as_token_ids
 from radixserve.server.protocol import DetokenizeBody, TokenizeBody
 from radixserve.server.replies import Model, ModelList, Tokens
 from radixserve.server.service import Service, json_reply, service_of
+
+HEALTH_TIMEOUT_S = 20
+PROBE_PRIORITY = 2**31
+"""A probe waits for a step, not for the queue."""
 
 
 async def health(request: Request) -> Response:
@@ -24,6 +32,20 @@ async def health(request: Request) -> Response:
         return json_reply({"status": "dead"}, 503)
     if service.gate.closed:
         return json_reply({"status": "shutting down"}, 503)
+    return json_reply({"status": "ok"})
+
+
+async def health_generate(request: Request) -> Response:
+    """Like /health, but sends one token through the engine; 503 when that takes longer than HEALTH_TIMEOUT_S, too."""
+    service = service_of(request)
+    params = SamplingParams(max_tokens=1, temperature=0.0)
+    probe = GenerateRequest("", token_bytes([0]), params, priority=PROBE_PRIORITY)
+    try:
+        async with asyncio.timeout(HEALTH_TIMEOUT_S), aclosing(service.client.generate([probe])) as events:
+            async for _ in events:
+                pass
+    except TimeoutError:
+        return json_reply({"status": f"no token within {HEALTH_TIMEOUT_S} s"}, 503)
     return json_reply({"status": "ok"})
 
 
@@ -43,7 +65,18 @@ async def server_info(request: Request) -> Response:
     """What the engine is, its settings and its latest figures."""
     service = service_of(request)
     info, stats = msgspec.structs.asdict(service.info), msgspec.structs.asdict(service.client.stats)
-    return json_reply({"version": radixserve.__version__, **info, "stats": stats})
+    sglang = _model_info(service) | {"max_total_num_tokens": service.info.limits.num_slots}
+    return json_reply({"version": radixserve.__version__, **sglang, **info, "stats": stats})
+
+
+async def model_info(request: Request) -> Response:
+    """The model's name, as SGLang's clients ask for it."""
+    return json_reply(_model_info(service_of(request)))
+
+
+async def version(request: Request) -> Response:
+    """The version of the server."""
+    return json_reply({"version": radixserve.__version__})
 
 
 async def metrics(request: Request) -> Response:
@@ -67,6 +100,14 @@ async def explain(request: Request) -> Response:
         message = f"the request {request_id[:100]!r} is not known: it never ran here, or too many have since"
         raise HttpError(404, message, code="unknown_request")
     return json_reply({"explanations": [with_text(explanation, service.tokenizer) for explanation in found]})
+
+
+async def embeddings(request: Request) -> Response:
+    """400: no model that is served here makes any."""
+    name = service_of(request).model_name
+    raise InvalidRequestError(
+        f"the model {name!r} generates text and has no embeddings: serve them with another server", param="model"
+    )
 
 
 async def tokenize(request: Request) -> Response:
@@ -93,6 +134,11 @@ async def detokenize(request: Request) -> Response:
     ids = as_token_ids(body.tokens, service.info.limits.vocab_size, "tokens").tolist()
     text = await asyncio.to_thread(service.tokenizer.decode, ids, skip_special_tokens=body.skip_special_tokens)
     return json_reply({"prompt": text})
+
+
+def _model_info(service: Service) -> dict[str, object]:
+    model = service.info.model
+    return {"model_path": model, "tokenizer_path": model, "served_model_name": service.model_name, "is_generation": True}
 
 
 def _model(service: Service) -> Model:

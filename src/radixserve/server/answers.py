@@ -19,6 +19,8 @@ class Answer:
     logprobs: list[TokenLogprob] = field(default_factory=list)
     prompt_logprobs: tuple[TokenLogprob, ...] = ()
     """Of the prompt; the first of its choices alone has them."""
+    cached_tokens: int = 0
+    """Of the prompt, when this choice was first admitted."""
     finish_reason: FinishReason | None = None
     stop_reason: str | int | None = None
 
@@ -28,6 +30,7 @@ class Answer:
         self.token_ids += output.token_ids
         self.logprobs += output.logprobs
         self.prompt_logprobs += output.prompt_logprobs
+        self.cached_tokens = output.cached_tokens
         self.finish_reason = output.finish_reason
         self.stop_reason = output.stop_reason
 

@@ -13,13 +13,14 @@ from starlette.routing import Route
 from radixserve.config import EngineConfig, ServerConfig
 from radixserve.errors import ConfigError, EngineDeadError
 from radixserve.models.registry import resolve
-from radixserve.server import admin, cache_routes, live_page
+from radixserve.server import admin, cache_routes, control, live_page
 from radixserve.server.auth import ApiKeyMiddleware
 from radixserve.server.chat import chat_completions
 from radixserve.server.completions import completions
 from radixserve.server.errors import EXCEPTION_HANDLERS
 from radixserve.server.gate import GateMiddleware
 from radixserve.server.lifecycle import Lifecycle
+from radixserve.server.native import generate
 from radixserve.server.request_log import RequestLogMiddleware
 from radixserve.server.service import Service
 from radixserve.text.tokenizer import Tokenizer
@@ -58,12 +59,19 @@ def make_app(service: Service) -> Starlette:
     routes = [
         Route("/v1/completions", completions, methods=["POST"]),
         Route("/v1/chat/completions", chat_completions, methods=["POST"]),
+        Route("/generate", generate, methods=["POST"]),
+        Route("/abort_request", control.abort_request, methods=["POST"]),
+        Route("/v1/embeddings", admin.embeddings, methods=["POST"]),
         Route("/v1/models", admin.models),
         Route("/v1/models/{name:path}", admin.model),
         Route("/health", admin.health),
+        Route("/health_generate", admin.health_generate),
         Route("/metrics", admin.metrics),
         Route("/server_info", admin.server_info),
+        Route("/get_model_info", admin.model_info),
+        Route("/version", admin.version),
         Route("/flush_cache", admin.flush_cache, methods=["POST"]),
+        Route("/update_weights", control.update_weights, methods=["POST"]),
         Route("/cache/explain", admin.explain),
         *cache_routes.ROUTES,
         *live_page.ROUTES,

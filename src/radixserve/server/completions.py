@@ -1,6 +1,5 @@
 """/v1/completions: continues prompts given as text or token ids."""
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -14,11 +13,11 @@ from radixserve.messages import Output, TokenLogprob
 from radixserve.server.answers import Answer
 from radixserve.server.body import read_body
 from radixserve.server.generation import Generation
-from radixserve.server.prompts import as_token_ids, check_choices, make_requests
+from radixserve.server.prompts import encode_prompts, make_requests
 from radixserve.server.protocol import CompletionBody
 from radixserve.server.replies import Completion, CompletionChoice, CompletionLogprobs, Usage
 from radixserve.server.request_log import record_of
-from radixserve.server.service import Service, service_of
+from radixserve.server.service import service_of
 from radixserve.server.token_text import completion_logprobs, echo_logprobs, joined, prompt_logprobs
 from radixserve.text.tokenizer import Tokenizer
 
@@ -32,7 +31,7 @@ async def completions(request: Request) -> Generation:
     body = await read_body(request, CompletionBody, service.config.max_body_bytes)
     service.check_model(body.model)
     _refuse(body)
-    prompts = await _encode(body, service)
+    prompts = await encode_prompts(body.prompt, service)
     max_tokens = _max_tokens(body, prompts, service.info.limits)
     constraint = body.constraint()
     params = body.sampling_params(
@@ -155,26 +154,6 @@ def _refuse(body: CompletionBody) -> None:
     body.refuse()
     if body.best_of is not None and body.best_of != (body.n or 1):
         raise InvalidRequestError(f"best_of is {body.best_of}: must equal n, which is {body.n or 1}", param="best_of")
-
-
-async def _encode(body: CompletionBody, service: Service) -> list[np.ndarray]:
-    """The prompts as int32 token ids; texts are tokenized on a thread, off the event loop."""
-    prompt = [body.prompt] if isinstance(body.prompt, str) else body.prompt
-    limits = service.info.limits
-    if not prompt:
-        raise InvalidRequestError("prompt is an empty list: send at least one prompt of at least one token", param="prompt")
-    texts = [item for item in prompt if isinstance(item, str)]
-    ids = [item for item in prompt if isinstance(item, int)]
-    lists = [item for item in prompt if isinstance(item, list)]
-    check_choices(max(len(texts), len(lists)), 1)  # before any is tokenized
-    if len(texts) == len(prompt):
-        service.check_text(max(map(len, texts)), "prompt")
-        return await asyncio.to_thread(lambda: [service.tokenizer.encode(text) for text in texts])
-    if len(ids) == len(prompt):
-        return [as_token_ids(ids, limits.vocab_size)]
-    if len(lists) == len(prompt):
-        return [as_token_ids(item, limits.vocab_size) for item in lists]
-    raise InvalidRequestError("prompt mixes texts, token ids or lists: send items of one kind", param="prompt")
 
 
 def _max_tokens(body: CompletionBody, prompts: list[np.ndarray], limits: Limits) -> int:

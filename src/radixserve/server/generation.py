@@ -7,7 +7,7 @@ is a last frame with the error, and no `[DONE]`.
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -52,7 +52,7 @@ class Shape(Protocol):
     def usage_chunk(self, usage: Usage) -> msgspec.Struct:
         """The last chunk, without choices."""
 
-    def whole(self, answers: list[Answer], usage: Usage) -> msgspec.Struct:
+    def whole(self, answers: list[Answer], usage: Usage) -> msgspec.Struct | Sequence[msgspec.Struct]:
         """The reply that is not streamed."""
 
 

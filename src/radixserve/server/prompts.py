@@ -1,5 +1,6 @@
 """From a validated body to what the engine is asked: token ids within its limits, one GenerateRequest a prompt."""
 
+import asyncio
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,6 +11,7 @@ from radixserve.messages import GenerateRequest
 from radixserve.req import token_bytes
 from radixserve.sampling_params import SamplingParams
 from radixserve.server.protocol import GenerationBody
+from radixserve.server.service import Service
 
 MAX_CHOICES = 1024
 """Answers that one HTTP request may ask for: prompts times n."""
@@ -37,6 +39,29 @@ def make_requests(
         )
         for prompt in prompts
     ]
+
+
+async def encode_prompts(given: str | Sequence[str | int | list[int]], service: Service, param: str = "prompt") -> list[np.ndarray]:
+    """A text, texts, token ids or lists of them as int32 token ids. Texts are tokenized on a thread, off the event loop.
+
+    Raises InvalidRequestError naming `param`.
+    """
+    prompt = [given] if isinstance(given, str) else given
+    limits = service.info.limits
+    if not prompt:
+        raise InvalidRequestError(f"{param} is an empty list: send at least one prompt of at least one token", param=param)
+    texts = [item for item in prompt if isinstance(item, str)]
+    ids = [item for item in prompt if isinstance(item, int)]
+    lists = [item for item in prompt if isinstance(item, list)]
+    check_choices(max(len(texts), len(lists)), 1)  # before any is tokenized
+    if len(texts) == len(prompt):
+        service.check_text(max(map(len, texts)), param)
+        return await asyncio.to_thread(lambda: [service.tokenizer.encode(text) for text in texts])
+    if len(ids) == len(prompt):
+        return [as_token_ids(ids, limits.vocab_size, param)]
+    if len(lists) == len(prompt):
+        return [as_token_ids(item, limits.vocab_size, param) for item in lists]
+    raise InvalidRequestError(f"{param} mixes texts, token ids or lists: send items of one kind", param=param)
 
 
 def check_choices(num_prompts: int, n: int) -> None:

@@ -155,6 +155,19 @@ class ChatBody(GenerationBody, kw_only=True):
         )
 
 
+class AbortBody(msgspec.Struct, kw_only=True):
+    """Body of /abort_request. `rid`: the rid of /generate, a reply's id, or an X-Request-Id."""
+
+    rid: str = ""
+    abort_all: bool = False
+
+
+class WeightsBody(msgspec.Struct, kw_only=True):
+    """Body of /update_weights. `model`: a directory, a GGUF file or a name, as --model takes them."""
+
+    model: str
+
+
 class TokenizeBody(msgspec.Struct, kw_only=True):
     """Body of /tokenize: a `prompt`, or `messages` that the chat template turns into one."""
 

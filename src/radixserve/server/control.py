@@ -1,0 +1,31 @@
+"""Routes that act on the engine: end requests, load other weights."""
+
+import re
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from radixserve.errors import InvalidRequestError
+from radixserve.server.body import read_body
+from radixserve.server.protocol import AbortBody, WeightsBody
+from radixserve.server.service import json_reply, service_of
+
+REPLY_PREFIXES = re.compile("^(chatcmpl|cmpl)-")
+"""What routes put before the id of an HTTP request to make a reply's id."""
+
+
+async def update_weights(request: Request) -> Response:
+    """Loads other weights of the same shape and empties the tree; 409 while requests wait or run."""
+    service = service_of(request)
+    body = await read_body(request, WeightsBody, service.config.max_body_bytes)
+    return json_reply({"success": True, "message": await service.client.update_weights(body.model)})
+
+
+async def abort_request(request: Request) -> Response:
+    """Ends requests by id, or all of them: each answers what it has, with the finish reason "abort"."""
+    service = service_of(request)
+    body = await read_body(request, AbortBody, service.config.max_body_bytes)
+    if not body.rid and not body.abort_all:
+        raise InvalidRequestError("rid is missing: name a request, or set abort_all to true", param="rid")
+    ids = None if body.abort_all else {body.rid, REPLY_PREFIXES.sub("", body.rid)}
+    return json_reply({"aborted": service.client.abort(ids)})

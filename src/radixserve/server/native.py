@@ -1,0 +1,161 @@
+"""/generate: the engine's own form of a request, as SGLang's clients send it. A stream repeats all of the text in every frame."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from msgspec import UNSET, UnsetType
+from starlette.requests import Request
+
+from radixserve.errors import InvalidRequestError
+from radixserve.messages import GenerateRequest, Output, TokenLogprob
+from radixserve.req import token_bytes
+from radixserve.sampling_params import SamplingParams
+from radixserve.server.answers import Answer
+from radixserve.server.body import read_body
+from radixserve.server.errors import renamed
+from radixserve.server.generation import Generation
+from radixserve.server.native_protocol import (
+    DEFAULT_MAX_NEW_TOKENS,
+    NAMES,
+    FinishReason,
+    MetaInfo,
+    NativeBody,
+    NativeChoice,
+    NativeLogprob,
+    NativeSampling,
+)
+from radixserve.server.prompts import check_choices, encode_prompts
+from radixserve.server.replies import Usage
+from radixserve.server.request_log import record_of
+from radixserve.server.service import Service, service_of
+from radixserve.text.tokenizer import Tokenizer
+
+
+async def generate(request: Request) -> Generation:
+    """The endpoint."""
+    service, record = service_of(request), record_of(request)
+    body = await read_body(request, NativeBody, service.config.max_body_bytes)
+    body.refuse()
+    param, given = ("text", body.text) if body.text is not None else ("input_ids", body.input_ids or [])
+    prompts = await encode_prompts(given, service, param)
+    names = NAMES | {"prompt": param}
+    try:
+        requests = _requests(body, prompts, record.id, service)
+    except InvalidRequestError as error:
+        raise renamed(error, names) from None
+    if (grammar := requests[0].params.grammar) is not None:
+        names["grammar"] = grammar.kind
+    n = requests[0].params.n
+    several = isinstance(body.text, list) or (body.input_ids is not None and isinstance(body.input_ids[0], list))
+    shape = NativeShape(service.tokenizer, requests, prompts, n, several or n > 1, body.return_text_in_logprobs)
+    return Generation(service.client, service.metrics, record, shape, requests, n, body.stream, "none", names)
+
+
+@dataclass
+class NativeShape:
+    """Words the replies. `several`: choices come as a list."""
+
+    tokenizer: Tokenizer
+    requests: list[GenerateRequest]
+    prompts: list[np.ndarray]
+    n: int
+    several: bool
+    show_text: bool
+    _answers: dict[int, Answer] = field(default_factory=dict)
+    """Of streams, by choice."""
+
+    def opening(self, number: int, first: Output) -> None:
+        """Nothing."""
+
+    def chunk(self, number: int, output: Output) -> NativeChoice | None:
+        """All of a choice so far, when there is more of it."""
+        answer = self._answers.setdefault(number, Answer())
+        answer.add(output)
+        if not output.token_ids and output.finish_reason is None:
+            return None
+        return self._choice(number, self._answers, index=number if self.several else UNSET)
+
+    def usage_chunk(self, usage: Usage) -> NativeChoice:
+        """Never asked for: every frame has its usage."""
+        raise NotImplementedError
+
+    def whole(self, answers: list[Answer], usage: Usage) -> NativeChoice | list[NativeChoice]:
+        """One choice, or all of them in a list."""
+        numbered = dict(enumerate(answers))
+        choices = [self._choice(number, numbered) for number in numbered]
+        return choices if self.several else choices[0]
+
+    def _choice(self, number: int, answers: dict[int, Answer], index: int | UnsetType = UNSET) -> NativeChoice:
+        prompt, answer = number // self.n, answers[number]
+        siblings = [answers[other] for other in range(prompt * self.n, (prompt + 1) * self.n) if other in answers]
+        params = self.requests[prompt].params
+        meta = MetaInfo(
+            id=self.requests[prompt].request_id,
+            finish_reason=_finish_reason(answer),
+            prompt_tokens=len(self.prompts[prompt]),
+            completion_tokens=len(answer.token_ids),
+            cached_tokens=min(sibling.cached_tokens for sibling in siblings),
+            **({} if params.logprobs is None else self._logprobs(prompt, answer, siblings[0].prompt_logprobs)),
+        )
+        return NativeChoice(text=answer.text, output_ids=answer.token_ids, meta_info=meta, index=index)
+
+    def _logprobs(self, prompt: int, answer: Answer, scores: Sequence[TokenLogprob]) -> dict[str, Any]:
+        """The fields of MetaInfo. `scores`: of the prompt."""
+        params, ids = self.requests[prompt].params, self.prompts[prompt]
+        start = params.logprob_start_len if params.prompt_logprobs is not None else len(ids) - 1
+        first = NativeLogprob(None, int(ids[start]), self._text(int(ids[start])))
+        shown: dict[str, Any] = {
+            "input_token_logprobs": [first, *map(self._own, scores)],
+            "output_token_logprobs": [self._own(item) for item in answer.logprobs],
+        }
+        if params.logprobs:
+            shown["input_top_logprobs"] = [None, *map(self._top, scores)]
+            shown["output_top_logprobs"] = [self._top(item) for item in answer.logprobs]
+        return shown
+
+    def _own(self, item: TokenLogprob) -> NativeLogprob:
+        return NativeLogprob(item.logprob, item.token_id, self._text(item.token_id))
+
+    def _top(self, item: TokenLogprob) -> list[NativeLogprob]:
+        return [NativeLogprob(logprob, token_id, self._text(token_id)) for token_id, logprob in item.top]
+
+    def _text(self, token_id: int) -> str | None:
+        return self.tokenizer.token_bytes[token_id].decode(errors="replace") if self.show_text else None
+
+
+def _requests(body: NativeBody, prompts: list[np.ndarray], record_id: str, service: Service) -> list[GenerateRequest]:
+    count, limits = len(prompts), service.info.limits
+    sampling = body.of_each("sampling_params", body.sampling_params or NativeSampling(), count)
+    scored = body.of_each("return_logprob", body.return_logprob, count)
+    starts = body.of_each("logprob_start_len", body.logprob_start_len, count)
+    tops = body.of_each("top_logprobs_num", body.top_logprobs_num, count)
+    rids = body.of_each("rid", body.rid or record_id, count)
+    if len({one.n for one in sampling}) > 1:
+        raise InvalidRequestError("n differs between the prompts: send them in requests of their own", param="n")
+    check_choices(count, sampling[0].n)
+    requests = []
+    for prompt, one, score, start, top, rid in zip(prompts, sampling, scored, starts, tops, rids, strict=True):
+        one.refuse()
+        params = _params(one, max(min(DEFAULT_MAX_NEW_TOKENS, limits.max_output(len(prompt))), 1), top if score else None, start)
+        limits.check(prompt, params)
+        requests.append(GenerateRequest("", token_bytes(prompt), params, body.priority or 0, body.extra_key, request_id=rid))
+    return requests
+
+
+def _params(sampling: NativeSampling, room: int, logprobs: int | None, start: int) -> SamplingParams:
+    max_tokens = sampling.max_new_tokens if sampling.max_new_tokens is not None else max(room, sampling.min_new_tokens)
+    return sampling.to_params(max_tokens, logprobs, start if logprobs is not None and start != -1 else None)
+
+
+def _finish_reason(answer: Answer) -> FinishReason | None:
+    match answer.finish_reason:
+        case None:
+            return None
+        case "stop":
+            return FinishReason("stop", matched=answer.token_ids[-1] if answer.stop_reason is None else answer.stop_reason)
+        case "length":
+            return FinishReason("length", length=len(answer.token_ids))
+        case reason:
+            return FinishReason(reason, message="the request was aborted")

@@ -1,0 +1,180 @@
+"""Body and replies of /generate, worded as SGLang's clients send and read them. Unknown fields are tolerated.
+
+A list of prompts may come with one value for a field or with a list of values, one a prompt.
+"""
+
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from radixserve.errors import InvalidRequestError
+from radixserve.sampling_params import Grammar, SamplingParams
+from radixserve.server.protocol import Int
+
+T = TypeVar("T")
+
+DEFAULT_MAX_NEW_TOKENS = 128
+
+NAMES = {
+    "prompt": "text",
+    "max_tokens": "max_new_tokens",
+    "min_tokens": "min_new_tokens",
+    "seed": "sampling_seed",
+    "logprobs": "top_logprobs_num",
+    "prompt_logprobs": "top_logprobs_num",
+}
+"""What this route calls the fields of SamplingParams."""
+
+
+class NativeSampling(msgspec.Struct, kw_only=True):
+    """`sampling_params` of /generate. At most one of `json_schema`, `regex`, `ebnf`, `structural_tag`."""
+
+    max_new_tokens: Int | None = None
+    min_new_tokens: Int = 0
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: Int = -1
+    """0 and -1 are off."""
+    min_p: float = 0.0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: dict[Int, float] | None = None
+    stop: str | list[str] | None = None
+    stop_token_ids: list[Int] | None = None
+    ignore_eos: bool = False
+    n: Int = 1
+    sampling_seed: Int | None = None
+    json_schema: str | dict[str, Any] | None = None
+    regex: str | None = None
+    ebnf: str | None = None
+    structural_tag: str | dict[str, Any] | None = None
+    stop_regex: Any = None
+    skip_special_tokens: bool = True
+    no_stop_trim: bool = False
+
+    def refuse(self) -> None:
+        """Raises InvalidRequestError naming the first field that can't be honoured."""
+        for name, harmless in (("stop_regex", None), ("skip_special_tokens", True), ("no_stop_trim", False)):
+            if getattr(self, name) != harmless:
+                raise InvalidRequestError(f"{name} is not supported by this server: leave it out", param=name, code="unsupported")
+
+    def grammar(self) -> Grammar | None:
+        """The language that the answer must belong to. Raises InvalidRequestError when there are two."""
+        found = [name for name in ("json_schema", "regex", "ebnf", "structural_tag") if getattr(self, name) is not None]
+        if len(found) > 1:
+            raise InvalidRequestError(f"{found[1]} and {found[0]} are both given: send one of them", param=found[1])
+        if not found:
+            return None
+        source = getattr(self, found[0])
+        return Grammar(found[0], source if isinstance(source, str) else msgspec.json.encode(source).decode())  # type: ignore[arg-type]
+
+    def to_params(self, max_tokens: int, logprobs: int | None, start: int | None) -> SamplingParams:
+        """As the engine takes them, not yet validated. `start`: from which position on the prompt is scored, if at all."""
+        return SamplingParams(
+            n=self.n,
+            max_tokens=max_tokens,
+            min_tokens=self.min_new_tokens,
+            temperature=self.temperature,
+            top_k=0 if self.top_k == -1 else self.top_k,
+            top_p=self.top_p,
+            min_p=self.min_p,
+            repetition_penalty=self.repetition_penalty,
+            presence_penalty=self.presence_penalty,
+            frequency_penalty=self.frequency_penalty,
+            logit_bias=self.logit_bias or {},
+            seed=self.sampling_seed,
+            stop=(self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ()),
+            stop_token_ids=tuple(self.stop_token_ids or ()),
+            ignore_eos=self.ignore_eos,
+            logprobs=logprobs,
+            prompt_logprobs=None if start is None else logprobs,
+            logprob_start_len=start or 0,
+            grammar=self.grammar(),
+        )
+
+
+class NativeBody(msgspec.Struct, kw_only=True):
+    """Body of /generate: `text` or `input_ids`, one prompt or a list of them."""
+
+    text: str | list[str] | None = None
+    input_ids: list[Int | list[Int]] | None = None
+    sampling_params: NativeSampling | list[NativeSampling] | None = None
+    rid: str | list[str] | None = None
+    """What /abort_request takes; by default the id of the HTTP request."""
+    return_logprob: bool | list[bool] = False
+    logprob_start_len: Int | list[Int] = -1
+    """From which position on the prompt is scored; -1: not at all."""
+    top_logprobs_num: Int | list[Int] = 0
+    return_text_in_logprobs: bool = False
+    stream: bool = False
+    priority: Int | None = None
+    extra_key: str | None = None
+    """Requests share cached prefixes only when these are equal: the `cache_salt` of other routes."""
+    input_embeds: Any = None
+    image_data: Any = None
+    audio_data: Any = None
+    video_data: Any = None
+    lora_path: Any = None
+    session_params: Any = None
+    token_ids_logprob: Any = None
+    return_hidden_states: Any = None
+
+    def refuse(self) -> None:
+        """Raises InvalidRequestError naming the first field that can't be honoured."""
+        for name in self.__struct_fields__[self.__struct_fields__.index("input_embeds") :]:
+            if getattr(self, name):
+                raise InvalidRequestError(f"{name} is not supported by this server: leave it out", param=name, code="unsupported")
+        if (self.text is None) == (self.input_ids is None):
+            raise InvalidRequestError("send either text or input_ids, not both and not neither", param="text")
+        if self.extra_key == "":
+            raise InvalidRequestError("extra_key is empty: send at least one character, or leave it out", param="extra_key")
+
+    def of_each(self, name: str, value: T | list[T], count: int) -> list[T]:
+        """A field's value for each prompt. Raises InvalidRequestError when it is a list of another length."""
+        if not isinstance(value, list):
+            return [value] * count
+        if len(value) != count:
+            raise InvalidRequestError(f"{name} has {len(value)} entries for {count} prompts: send one, or one for each", param=name)
+        return value
+
+
+class NativeLogprob(msgspec.Struct, frozen=True, array_like=True):
+    """[logprob, token id, text]; the first token that is scored has no logprob, and text comes on demand."""
+
+    logprob: float | None
+    token_id: int
+    text: str | None
+
+
+class FinishReason(msgspec.Struct, frozen=True):
+    """`length`: tokens generated when that was the limit. `matched`: the stop string or token."""
+
+    type: str
+    length: int | UnsetType = UNSET
+    matched: str | int | UnsetType = UNSET
+    message: str | UnsetType = UNSET
+
+
+class MetaInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What a choice cost and why it ended, None while it goes on. Logprobs where they were asked for."""
+
+    id: str
+    finish_reason: FinishReason | None
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+    input_token_logprobs: list[NativeLogprob] | UnsetType = UNSET
+    output_token_logprobs: list[NativeLogprob] | UnsetType = UNSET
+    input_top_logprobs: list[list[NativeLogprob] | None] | UnsetType = UNSET
+    output_top_logprobs: list[list[NativeLogprob]] | UnsetType = UNSET
+
+
+class NativeChoice(msgspec.Struct, frozen=True, kw_only=True):
+    """One choice: all of it so far, in every frame of a stream. `index`: in streams of several."""
+
+    text: str
+    output_ids: list[int]
+    meta_info: MetaInfo
+    index: int | UnsetType = UNSET
