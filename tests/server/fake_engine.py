@@ -20,18 +20,23 @@ INFO = EngineInfo("fake", "float32", "cpu", Limits(259, 100, 100, 1), kv_bytes=0
 
 
 class FakeClient:
-    """Answers each choice with "a" five times, then fails with `failure` or ends."""
+    """Answers with `texts`, then ends, or fails with `failure` in place of the last."""
 
-    def __init__(self, failure: Exception | None = None) -> None:
+    def __init__(self, failure: Exception | None = None, texts: Sequence[str] = "aaaaa") -> None:
         self.dead = asyncio.Event()
         self.stats = EngineStats()
         self.failure = failure
+        self.texts = texts
+        self.requests: list[GenerateRequest] = []
+        """All that were asked."""
 
     async def generate(self, requests: Sequence[GenerateRequest]) -> AsyncGenerator[tuple[int, Output], None]:
-        for count in range(1, 6):
-            if count == 5 and self.failure is not None:
+        self.requests += requests
+        for count, text in enumerate(self.texts, start=1):
+            last = count == len(self.texts)
+            if last and self.failure is not None:
                 raise self.failure
-            yield 0, Output("0", "a", (64,), 4, 0, count, finish_reason="length" if count == 5 else None)
+            yield 0, Output("0", text, (64,), 4, 0, count, finish_reason="stop" if last else None)
 
     async def flush(self) -> str:
         raise BusyError("can't flush the cache now: 1 requests run and 0 wait; try again when they have ended")

@@ -37,7 +37,8 @@ class Dialect:
                 f"--tool-parser is {form.name}, but the model's chat template knows no tools, so that it is taught the form of "
                 "hermes: use auto or hermes, or give the model another template"
             )
-        return cls(tokenizer, form, END_THINK in source if reasoning_parser == "auto" else reasoning_parser == "think")
+        thinks = THINK in source or END_THINK in source
+        return cls(tokenizer, form, thinks if reasoning_parser == "auto" else reasoning_parser == "think")
 
     @property
     def needs_special_tokens(self) -> bool:

@@ -113,6 +113,7 @@ def test_constraints_beside_tools_and_after_reasoning(constraint: Grammar, good:
     assert accepts(beside, good)
     assert accepts(beside, GOOD["hermes"])
     assert not accepts(beside, bad)
+    assert not accepts(beside, good.replace(" ", "  ") if " " in good else good + " ")
     after = grammar_of("hermes", ToolUse(), constraint, thinking=True)
     assert accepts(after, f"Well, {bad}?\n</think>\n\n{good}")
     assert accepts(after, f"</think>{good}")
