@@ -5,6 +5,7 @@ from radixserve.engine.assemble import assemble
 from radixserve.engine.counting_runner import CountingRunner
 from radixserve.limits import Limits
 from radixserve.messages import EngineInfo, GenerateRequest, Output
+from radixserve.observe.observer import Observer
 from radixserve.observe.wording import describe
 from radixserve.req import token_bytes
 from radixserve.sampling_params import SamplingParams
@@ -12,7 +13,8 @@ from radixserve.sampling_params import SamplingParams
 words: dict[str, int] = {}  # a word is a token
 limits = Limits(vocab_size=100, max_context_len=16, num_slots=22, page_size=2)
 info = EngineInfo(model="counting", dtype="none", device="cpu", limits=limits, kv_bytes=0, num_threads=1)
-engine = assemble(EngineConfig(decode_reserve=0), info, CountingRunner(), observed=True)
+engine = assemble(EngineConfig(decode_reserve=0), info, CountingRunner())
+engine.observer = Observer(engine.scheduler, "lru")
 
 
 def ask(*prompts: str, salt: str | None = None) -> None:

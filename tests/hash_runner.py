@@ -17,6 +17,7 @@ from radixserve.engine.engine import Engine
 from radixserve.engine.grammars import Grammars
 from radixserve.limits import Limits
 from radixserve.messages import EngineInfo
+from radixserve.observe.observer import Observer
 
 VOCAB = 50
 
@@ -82,4 +83,7 @@ def hash_engine(
     config = EngineConfig(**{"max_batch_tokens": 16, "max_running": 8, "decode_reserve": 4, **settings})
     limits = Limits(VOCAB, max_context_len, num_slots, page_size)
     info = EngineInfo(model="hash", dtype="none", device="cpu", limits=limits, kv_bytes=0, num_threads=1)
-    return assemble(config, info, HashRunner(num_slots, page_size), grammars=grammars, observed=observed)
+    engine = assemble(config, info, HashRunner(num_slots, page_size), grammars=grammars)
+    if observed:
+        engine.observer = Observer(engine.scheduler, config.eviction_policy)
+    return engine

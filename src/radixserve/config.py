@@ -81,6 +81,15 @@ class EngineConfig:
     record_text: bool = False
     """Write the real token ids to the recording, from which the texts can be read."""
 
+    kv_events_endpoint: str | None = None
+    """Publish over ZMQ which pages the cache holds, token ids included, at this address, such as tcp://127.0.0.1:5557."""
+
+    kv_events_replay_endpoint: str | None = None
+    """Where subscribers ask again for KV events that they missed."""
+
+    kv_events_topic: str = ""
+    """Topic of the KV events."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ServerConfig:

@@ -7,7 +7,6 @@ from radixserve.engine.engine import Engine
 from radixserve.engine.grammars import Grammars
 from radixserve.engine.runner import Runner
 from radixserve.messages import EngineInfo
-from radixserve.observe.observer import Observer
 from radixserve.scheduler.admission import find_order
 from radixserve.scheduler.scheduler import Scheduler
 from radixserve.text.tokenizer import Tokenizer
@@ -20,13 +19,8 @@ def assemble(
     tokenizer: Tokenizer | None = None,
     eos_ids: frozenset[int] = frozenset(),
     grammars: Grammars | None = None,
-    *,
-    observed: bool = False,
 ) -> Engine:
-    """An idle engine with the limits and on the device of `info`, everything else as in `config`.
-
-    `observed`: it explains what requests reused, which costs each a fraction of a millisecond.
-    """
+    """An idle engine with the limits and on the device of `info`, everything else as in `config`."""
     limits = info.limits
     cache = PrefixCache(limits.num_slots, limits.page_size, config.eviction_policy, enabled=config.prefix_cache)
     whole_pages = -(-limits.max_context_len // limits.page_size) * limits.page_size
@@ -38,5 +32,4 @@ def assemble(
         max_passed_over=config.max_passed_over,
         decode_reserve=config.decode_reserve,
     )
-    observer = Observer(scheduler, config.eviction_policy) if observed else None
-    return Engine(info, scheduler, runner, tokenizer, eos_ids, grammars, observer)
+    return Engine(info, scheduler, runner, tokenizer, eos_ids, grammars)

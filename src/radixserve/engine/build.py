@@ -24,6 +24,8 @@ from radixserve.models.config import ModelConfig
 from radixserve.models.loader import choose_dtype, choose_operations, load_model
 from radixserve.models.registry import resolve
 from radixserve.models.source import load_config
+from radixserve.observe.kv_publisher import KVPublisher
+from radixserve.observe.observer import Observer
 from radixserve.sampling.grammar import find_backend
 from radixserve.text.tokenizer import Tokenizer
 from radixserve.typed import type_fault
@@ -38,6 +40,7 @@ UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MI
 def build_engine(config: EngineConfig) -> Engine:
     """Loads the model and returns an idle engine. Raises ConfigError (ModelError for the model) with a one-line remedy."""
     check_settings(config)
+    publisher = make_publisher(config)
     num_threads = config.num_threads or len(os.sched_getaffinity(0))
     torch.set_num_threads(num_threads)
     kernels.set_num_threads(num_threads)
@@ -69,7 +72,8 @@ def build_engine(config: EngineConfig) -> Engine:
     load_backend = functools.partial(find_backend(config.grammar_backend), tokenizer, model.vocab_size, eos_ids)
     grammars = Grammars(load_backend, jump_forward=config.jump_forward)
     runner = ModelRunner(decoder, operations.backend(pool), pool)
-    engine = assemble(config, info, runner, tokenizer, eos_ids, grammars, observed=True)
+    engine = assemble(config, info, runner, tokenizer, eos_ids, grammars)
+    engine.observer = Observer(engine.scheduler, config.eviction_policy, publisher.publish if publisher is not None else None)
     if config.record is not None:
         engine.recorder = Recorder(Path(config.record), info, real_tokens=config.record_text)
     return engine
@@ -90,6 +94,16 @@ def check_settings(config: EngineConfig) -> None:
         raise ConfigError(
             f"--num-slots is {config.num_slots}, less than one page of {config.page_size}: raise it or lower --page-size"
         )
+
+
+def make_publisher(config: EngineConfig) -> KVPublisher | None:
+    """The publisher of KV events, if one is asked for. Raises ConfigError for an address that can't be had."""
+    endpoint, replay_endpoint = config.kv_events_endpoint, config.kv_events_replay_endpoint
+    if endpoint is None:
+        if replay_endpoint is not None:
+            raise ConfigError(f"--kv-events-replay-endpoint is {replay_endpoint!r}: it needs --kv-events-endpoint too")
+        return None
+    return KVPublisher(endpoint, replay_endpoint, config.kv_events_topic)
 
 
 def choose_device(name: str) -> torch.device:

@@ -56,12 +56,10 @@ class Engine:
         tokenizer: Tokenizer | None = None,
         eos_ids: frozenset[int] = frozenset(),
         grammars: Grammars | None = None,
-        observer: Observer | None = None,
     ) -> None:
         self.info = info
         self.scheduler = scheduler
         self.tokenizer = tokenizer
-        self._observer = observer
         self._runner = runner
         self._eos_ids = eos_ids
         self._grammars = grammars
@@ -73,6 +71,8 @@ class Engine:
         self._num_arrivals = 0
         self._totals = EngineTotals()
         self._acts = CacheActs(scheduler, self._reqs)
+        self.observer: Observer | None = None
+        """Explains and counts, if there is one."""
         self.recorder: Recorder | None = None
         """Told of every message and step, if there is one."""
 
@@ -106,6 +106,8 @@ class Engine:
             token_ids = result.token_ids
         if self.recorder is not None:
             self.recorder.end_step(batch, token_ids, self.cache, idle=not self.scheduler.has_work)
+        if self.observer is not None:
+            self.observer.end_step()
         return outputs + self._acts.news()
 
     def stats(self) -> EngineStats:
@@ -122,7 +124,7 @@ class Engine:
             num_nodes=cache.num_nodes,
             evicted_tokens=cache.num_evicted,
             num_preemptions=self.scheduler.num_preemptions,
-            cache=self._observer.report() if self._observer is not None else CacheReport(),
+            cache=self.observer.report() if self.observer is not None else CacheReport(),
             **dataclasses.asdict(totals),
         )
 
@@ -157,7 +159,7 @@ class Engine:
             case WatchRequest():
                 return list(self._acts.watch(message.on))
             case ExplainRequest():
-                found = self._observer.explanations(message.request_id) if self._observer is not None else []
+                found = self.observer.explanations(message.request_id) if self.observer is not None else []
                 return [Explained(message.rid, found)]
 
     def _arrive(self, message: GenerateRequest) -> list[EngineOutput]:

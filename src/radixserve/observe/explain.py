@@ -16,7 +16,7 @@ from radixserve.cache.events import CacheEvent, Evicted, Inserted
 from radixserve.cache.prefix_cache import PrefixCache
 from radixserve.cache.radix_tree import Node, Walk, shared_tokens
 from radixserve.explanation import Branch, Explanation, Loss, Reason
-from radixserve.observe.fingerprints import Point, TreeFingerprints, go_on, start
+from radixserve.observe.fingerprints import Fingerprints, Point, go_on, start
 from radixserve.observe.prefix_memory import Eviction, PrefixMemory
 from radixserve.req import ExtraKey, Req
 from radixserve.scheduler.events import Admitted, Admitting, Leaving, SchedulerEvent
@@ -43,7 +43,6 @@ class Explainer:
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self._cache: PrefixCache = scheduler.cache
-        self._tree = TreeFingerprints()
         self._memory = PrefixMemory()
         self._leases: OrderedDict[int, tuple[str, ExtraKey]] = OrderedDict()
         self._tails: OrderedDict[Point, bytes] = OrderedDict()
@@ -56,13 +55,12 @@ class Explainer:
 
     # What happens
 
-    def on_cache(self, event: CacheEvent) -> None:
-        """Takes the next event of the cache."""
-        found = self._tree.follow(event)
+    def on_cache(self, event: CacheEvent, fingerprints: Fingerprints) -> None:
+        """Takes the next event of the cache, and the fingerprints along its edge."""
         if isinstance(event, Inserted):
-            self._memory.add(found)
+            self._memory.add(fingerprints)
         elif isinstance(event, Evicted):
-            self._memory.add_eviction(event, found)
+            self._memory.add_eviction(event, fingerprints)
 
     def on_scheduler(self, event: SchedulerEvent) -> None:
         """Takes the next event of the scheduler; explains a request when it is admitted for the first time."""

@@ -53,6 +53,14 @@ def go_on(point: Point, tokens: bytes) -> tuple[Fingerprints, Point]:
     return _scramble(sums), Point(total, end)
 
 
+def last_fingerprint(point: Point) -> int | None:
+    """The fingerprint of the prefix that ends at `point`; None if that is empty."""
+    if point.length == 0:
+        return None
+    power = pow(_BASE, point.length - 1, 1 << 64)
+    return int(_scramble(np.array([point.total * power & _MASK], dtype=np.uint64))[0])
+
+
 def _scramble(values: Fingerprints) -> Fingerprints:
     """In place: each bit of a value comes to depend on all of them."""
     values += np.uint64(_BASE)

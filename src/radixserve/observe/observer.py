@@ -2,11 +2,14 @@
 
 import time
 from bisect import bisect_left
+from collections.abc import Callable
 
 from radixserve.cache.events import CacheEvent, Evicted
 from radixserve.cache_report import AGES, SIZES, CacheReport
 from radixserve.explanation import Explanation
 from radixserve.observe.explain import Explainer
+from radixserve.observe.fingerprints import TreeFingerprints
+from radixserve.observe.kv_events import EventBatch, KVEvents
 from radixserve.observe.reuse import ReuseEstimator
 from radixserve.req import Req
 from radixserve.scheduler.events import Admitted, Leaving, SchedulerEvent
@@ -14,12 +17,15 @@ from radixserve.scheduler.scheduler import Scheduler
 
 
 class Observer:
-    """Listens to one scheduler and its cache, from their start on."""
+    """Listens to one scheduler and its cache, from their start on. `publish` takes the KV events of each step."""
 
-    def __init__(self, scheduler: Scheduler, policy: str) -> None:
+    def __init__(self, scheduler: Scheduler, policy: str, publish: Callable[[EventBatch], None] | None = None) -> None:
         self._policy = policy
         self._enabled = scheduler.cache.enabled
+        self._tree = TreeFingerprints()
         self._explainer = Explainer(scheduler)
+        self._kv_events = KVEvents(scheduler.cache.page_size) if publish is not None else None
+        self._publish = publish
         self._reuse = ReuseEstimator(scheduler.cache.num_slots)
         self._num_admissions = 0
         self._from_tree = self._from_copy = 0
@@ -48,8 +54,16 @@ class Observer:
             hit_rates={f"{size:g}x": reuse.hit_rate(size) for size in SIZES} | {"infinite": reuse.hit_rate(None)},
         )
 
+    def end_step(self) -> None:
+        """Publishes what happened to the tree since the last step."""
+        if self._kv_events is not None and self._publish is not None and (batch := self._kv_events.take()) is not None:
+            self._publish(batch)
+
     def _on_cache(self, event: CacheEvent) -> None:
-        self._explainer.on_cache(event)
+        fingerprints = self._tree.follow(event)
+        self._explainer.on_cache(event, fingerprints)
+        if self._kv_events is not None:
+            self._kv_events.add(event, self._tree, fingerprints)
         if isinstance(event, Evicted):
             age = event.time - event.last_access_time
             self._num_evictions += 1

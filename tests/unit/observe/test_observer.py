@@ -5,6 +5,7 @@ import random
 import pytest
 
 from radixserve.cache_report import CacheReport
+from radixserve.messages import Output
 from tests.hash_runner import hash_engine
 from tests.traffic import Traffic
 
@@ -24,7 +25,10 @@ def serve(num_slots: int, prompts: list[list[int]], *, together: int = 1) -> Tra
     for first in range(0, len(prompts), together):
         for prompt in prompts[first : first + together]:
             traffic.send(prompt, 2)
-        traffic.run()
+        while traffic.engine.has_work:
+            for output in traffic.engine.step():
+                if isinstance(output, Output):
+                    traffic.cached[output.rid] = output.cached_tokens
     return traffic
 
 
