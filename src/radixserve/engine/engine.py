@@ -110,6 +110,12 @@ class Engine:
             self.observer.end_step()
         return outputs + self._acts.news()
 
+    def count(self, num_steps: int, computed_tokens: int, generated_tokens: int) -> None:
+        """Adds steps to the totals that somebody else made of this engine's scheduler and cache: a simulation that jumps."""
+        self._totals.num_steps += num_steps
+        self._totals.computed_tokens += computed_tokens
+        self._totals.generated_tokens += generated_tokens
+
     def stats(self) -> EngineStats:
         """Gauges and totals as of now."""
         cache, totals = self.cache, self._totals

@@ -48,7 +48,7 @@ class Scheduler:
         self.listeners: list[SchedulerListener] = []
         """Called with every event, in this order."""
         self._order = order
-        self._max_batch_tokens = max_batch_tokens
+        self.max_batch_tokens = max_batch_tokens
         self._max_passed_over = max_passed_over
         self._decode_reserve = decode_reserve
 
@@ -56,14 +56,19 @@ class Scheduler:
     def has_work(self) -> bool:
         return bool(self.waiting or self.running)
 
+    @staticmethod
+    def importance(req: Req) -> tuple[int, int]:
+        """Sorts running requests: the last is preempted first."""
+        return -req.priority, req.arrival
+
     def add(self, req: Req) -> None:
         """Puts a request into the queue. It must fit the pool when alone: `Limits.check` has seen to that."""
         self.waiting[req.rid] = Candidate(req, self.cache)
 
     def plan(self) -> ForwardBatch | None:
         """The next step, or None when nothing waits or runs. Admits and preempts; moves no KV. The last one's batch is spent."""
-        self.running.sort(key=_importance)
-        chunks = _Chunks(self._max_batch_tokens)
+        self.running.sort(key=self.importance)
+        chunks = _Chunks(self.max_batch_tokens)
         prefills = []
         for req in list(self.running):
             if chunks.budget <= 0 or not self._make_room(req):
@@ -125,10 +130,30 @@ class Scheduler:
             latest = max(latest, req.arrival)
         self._count_passed_over(latest, in_flight)
 
+    def missing_room(self, budget: int, *, whole: bool) -> int | None:
+        """By how many slots the pool is too short for the request that `plan` would admit next with such a budget, 0 if it isn't.
+
+        None if it would admit none, however much room there were. Admits nothing.
+        """
+        if budget <= 0:
+            return None
+        for candidate in self.waiting.values():
+            candidate.refresh(self.cache)
+        in_flight = _InFlight(self.running, self.cache)
+        for candidate in rank(list(self.waiting.values()), self._order, self._max_passed_over):
+            req = candidate.req
+            if req.passed_over < self._max_passed_over and in_flight.covers(candidate):
+                continue
+            if whole and candidate.extend_len > budget:
+                return None
+            reserved = sum(self._still_to_generate(other) for other in [*self.running, req])
+            return max(self._shortage(candidate, reserved), 0) if self.running else 0
+        return None
+
     def _start(self, candidate: Candidate, reserved: int) -> bool:
         """Moves one request from waiting to running, if the pool has room for it and `reserved` slots more."""
         req, cache = candidate.req, self.cache
-        if not self._has_room(candidate, reserved):
+        if self.running and self._shortage(candidate, reserved) > 0:  # alone it fits, whatever it has to evict
             return False
         self._tell(Admitting, req)
         req.lease = cache.acquire(candidate.key, req.extra_key, priority=req.priority)
@@ -143,15 +168,14 @@ class Scheduler:
         self._tell(Admitted, req)
         return True
 
-    def _has_room(self, candidate: Candidate, reserved: int) -> bool:
-        if not self.running:
-            return True  # alone it fits, whatever it has to evict
+    def _shortage(self, candidate: Candidate, reserved: int) -> int:
+        """Slots that it needs, and `reserved` more, beyond what is free or could be evicted. Below 0 there is room left."""
         page_size = self.cache.page_size
         match = self.cache.match(candidate.key, candidate.req.extra_key)  # again: locks may have changed, if not the tree
         needed = -(-candidate.req.seq_len // page_size) * page_size - match.path_len
         copied_from = page_size if match.cached_len > match.path_len else 0
         available = self.cache.free_size + self.cache.evictable_size - match.evictable_len - copied_from
-        return needed + reserved <= available
+        return needed + reserved - available
 
     def _still_to_generate(self, req: Req) -> int:
         """Slots to keep for the rest of its answer; the last token needs none."""
@@ -261,8 +285,3 @@ class _InFlight:
 
     def _page(self, key: bytes, start: int) -> bytes:
         return key[start * 4 : start * 4 + self._page_bytes]
-
-
-def _importance(req: Req) -> tuple[int, int]:
-    """Sorts running requests: the last is preempted first."""
-    return -req.priority, req.arrival

@@ -41,12 +41,11 @@ class SimRequest:
             return self.tokens[: self.prompt_len * 4]
         return np.repeat(np.array(self.pages, dtype=np.int32), PAGE_LEN)[: self.prompt_len].tobytes()
 
-    def output_token(self, at: int) -> int:
-        """The answer's token at position `at`, from 0."""
+    def output(self, start: int, end: int) -> list[int]:
+        """The answer's tokens [start, end)."""
         if self.tokens is None:
-            return VOCAB_SIZE - 1 - self.number
-        start = (self.prompt_len + at) * 4
-        return int.from_bytes(self.tokens[start : start + 4], "little")
+            return [VOCAB_SIZE - 1 - self.number] * (end - start)
+        return memoryview(self.tokens)[(self.prompt_len + start) * 4 : (self.prompt_len + end) * 4].cast("i").tolist()
 
 
 def from_trace(trace: Sequence[TraceRequest]) -> list[SimRequest]:

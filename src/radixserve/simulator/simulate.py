@@ -14,8 +14,10 @@ from radixserve.engine.counting_runner import CountedStep
 from radixserve.errors import ModelError
 from radixserve.limits import Limits
 from radixserve.messages import GenerateRequest, Output, RequestFailed
+from radixserve.req import Req
 from radixserve.sampling_params import SamplingParams
-from radixserve.simulator.cost import CostModel, shape_of
+from radixserve.simulator.cost import CostModel, StepShape, shape_of
+from radixserve.simulator.jump import find_steady
 from radixserve.simulator.replay import counting_engine
 from radixserve.simulator.requests import VOCAB_SIZE, SimRequest
 
@@ -54,24 +56,36 @@ class TimingRunner:
         self._cost = cost
 
     def launch(self, batch: ForwardBatch) -> CountedStep:
-        self.now_s += self._cost.seconds(shape_of(batch.extend_lens, batch.seq_lens))
-        tokens = [self._token(req.rid, len(req.output_ids)) for req in batch.sampled]
+        self.pass_time(shape_of(batch.extend_lens, batch.seq_lens))
+        tokens = [self.tokens(req, 1)[0] for req in batch.sampled]
         return CountedStep(tokens, [None] * len(tokens))
+
+    def pass_time(self, shape: StepShape) -> None:
+        """Lets a step pass."""
+        self.now_s += self._cost.seconds(shape)
+
+    def left(self, req: Req) -> int:
+        """Tokens that a request will still be given."""
+        return self.requests[req.rid].output_len - len(req.output_ids)
+
+    def tokens(self, req: Req, count: int) -> list[int]:
+        """The next tokens of a request's answer; the last one stops it where it is shorter than was asked for."""
+        request, start = self.requests[req.rid], len(req.output_ids)
+        tokens = request.output(start, start + count)
+        if start + count == request.output_len < request.max_tokens:
+            tokens[-1] = END_ID
+        return tokens
 
     def update_weights(self, model: str) -> None:
         raise ModelError(f"there are no weights to replace by {model!r}: this engine only counts")
-
-    def _token(self, rid: str, at: int) -> int:
-        request = self.requests[rid]
-        stops = at + 1 == request.output_len < request.max_tokens
-        return END_ID if stops else request.output_token(at)
 
 
 class Simulation:
     """One engine and its clock."""
 
-    def __init__(self, config: EngineConfig, num_slots: int, max_len: int, cost: CostModel) -> None:
-        """`max_len`: of the longest prompt and answer together."""
+    def __init__(self, config: EngineConfig, num_slots: int, max_len: int, cost: CostModel, *, jumps: bool = True) -> None:
+        """`max_len`: of the longest prompt and answer together. Without `jumps` every step is made."""
+        self._jumps = jumps
         self.runner = TimingRunner(cost)
         limits = Limits(VOCAB_SIZE, max_len, num_slots // config.page_size * config.page_size, config.page_size)
         self.engine = counting_engine(config, limits, self.runner, END_ID)
@@ -81,20 +95,40 @@ class Simulation:
         """Serves all requests, which are in order of arrival."""
         coming = deque(requests)
         while coming or self.engine.has_work:
-            self._let_in(coming)
+            if not self.engine.has_work:
+                self.runner.now_s = max(self.runner.now_s, coming[0].arrival_s)
+            if not self._let_in(coming) and self._jumps:
+                self._jump(coming)
+                self._let_in(coming)
             self._step(progress)
         return self._sum_up()
 
-    def _let_in(self, coming: deque[SimRequest]) -> None:
-        """Takes in who has arrived; when there is nothing to do, time jumps to the next arrival."""
-        if not self.engine.has_work:
-            self.runner.now_s = max(self.runner.now_s, coming[0].arrival_s)
+    def _let_in(self, coming: deque[SimRequest]) -> bool:
+        """Takes in who has arrived; whether anybody has."""
         room = MAX_WAITING - len(self.engine.scheduler.waiting)
-        while coming and room > 0 and coming[0].arrival_s <= self.runner.now_s:
+        anybody = False
+        while room > 0 and self._has_arrived(coming):
             request = coming.popleft()
             self.runner.requests[str(request.number)] = request
             self.engine.receive(_message(request))
-            room -= 1
+            room, anybody = room - 1, True
+        return anybody
+
+    def _has_arrived(self, coming: deque[SimRequest]) -> bool:
+        return bool(coming) and coming[0].arrival_s <= self.runner.now_s
+
+    def _jump(self, coming: deque[SimRequest]) -> None:
+        """Makes the steps at once in which only lengths change, up to the next arrival."""
+        scheduler = self.engine.scheduler
+        steady = find_steady(scheduler, self.runner.left)
+        if steady is None:
+            return
+        has_room = len(scheduler.waiting) < MAX_WAITING
+        num_steps = 0
+        while num_steps < steady.num_steps and not (num_steps and has_room and self._has_arrived(coming)):
+            self.runner.pass_time(steady.shape(num_steps))
+            num_steps += 1
+        steady.take(self.engine, num_steps, self.runner.tokens)
 
     def _step(self, progress: Progress) -> None:
         for output in self.engine.step():
