@@ -83,6 +83,7 @@ BAD: list[tuple[str, dict[str, Any], str, list[str]]] = [
         ["whitespace_pattern"],
     ),
     (COMPLETIONS, {"prompt": "a", "guided_whitespace_pattern": " "}, "guided_whitespace_pattern", ["not supported"]),
+    (COMPLETIONS, {"prompt": "a", "tools": [{"function": {"name": "f"}}]}, "tools", ["/v1/chat/completions"]),
     (CHAT, {"messages": []}, "messages", ["empty"]),
     (CHAT, {"messages": "Hi"}, "messages", ["Hi"]),
     (CHAT, {"messages": [{"content": "Hi"}]}, "messages", ["role"]),

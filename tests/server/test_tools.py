@@ -116,6 +116,12 @@ def test_tools_and_their_history_reach_the_prompt(client: openai.OpenAI, tool_se
     assert with_both - with_history == with_tools - plain
 
 
+def test_tokenize_counts_what_a_chat_with_tools_has(client: openai.OpenAI, tool_server: RunningServer) -> None:
+    asked = client.chat.completions.create(**ASK | {"tools": [WEATHER], "max_tokens": 1})
+    counted = tool_server.post("/tokenize", messages=ASK["messages"], tools=[WEATHER]).json()["count"]
+    assert counted == asked.usage.prompt_tokens
+
+
 def test_no_tool_is_called_when_the_choice_is_none(client: openai.OpenAI) -> None:
     asked = ASK | {"tools": [WEATHER], "tool_choice": "none", "max_tokens": 9, "response_format": {"type": "json_object"}}
     reply = client.chat.completions.create(**asked).choices[0]

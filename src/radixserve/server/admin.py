@@ -19,6 +19,7 @@ from radixserve.server.prompts import as_token_ids
 from radixserve.server.protocol import DetokenizeBody, TokenizeBody
 from radixserve.server.replies import Model, ModelList, Tokens
 from radixserve.server.service import Service, json_reply, service_of
+from radixserve.server.tool_fields import read_tools
 
 HEALTH_TIMEOUT_S = 20
 PROBE_PRIORITY = 2**31
@@ -118,7 +119,11 @@ async def tokenize(request: Request) -> Response:
         raise InvalidRequestError("send either prompt or messages, not both and not neither", param="prompt")
     if body.messages is not None:
         ids = await asyncio.to_thread(
-            service.tokenizer.encode_chat, body.messages, add_generation_prompt=body.add_generation_prompt
+            service.tokenizer.encode_chat,
+            body.messages,
+            tools=[tool.openai() for tool in read_tools(body.tools or [])],
+            add_generation_prompt=body.add_generation_prompt,
+            template_kwargs=body.chat_template_kwargs,
         )
     else:
         text = body.prompt or ""

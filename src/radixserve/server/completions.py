@@ -152,6 +152,9 @@ class CompletionShape:
 
 def _refuse(body: CompletionBody) -> None:
     body.refuse()
+    if body.tools:
+        message = "tools is not supported by this endpoint: send a chat to /v1/chat/completions"
+        raise InvalidRequestError(message, param="tools", code="unsupported")
     if body.best_of is not None and body.best_of != (body.n or 1):
         raise InvalidRequestError(f"best_of is {body.best_of}: must equal n, which is {body.n or 1}", param="best_of")
 

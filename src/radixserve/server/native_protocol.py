@@ -56,7 +56,7 @@ class NativeSampling(msgspec.Struct, kw_only=True):
 
     def refuse(self) -> None:
         """Raises InvalidRequestError naming the first field that can't be honoured."""
-        for name, harmless in (("stop_regex", None), ("skip_special_tokens", True), ("no_stop_trim", False)):
+        for name, harmless in (("stop_regex", None), ("no_stop_trim", False)):
             if getattr(self, name) != harmless:
                 raise InvalidRequestError(f"{name} is not supported by this server: leave it out", param=name, code="unsupported")
 
@@ -92,6 +92,7 @@ class NativeSampling(msgspec.Struct, kw_only=True):
             prompt_logprobs=None if start is None else logprobs,
             logprob_start_len=start or 0,
             grammar=self.grammar(),
+            skip_special_tokens=self.skip_special_tokens,
         )
 
 

@@ -115,6 +115,8 @@ class CompletionBody(GenerationBody, kw_only=True):
     logprobs: Int | None = None
     """Alternatives reported for each token; 0: the sampled token alone."""
     best_of: Int | None = None
+    tools: Any = None
+    """Refused: a prompt that is no chat has no place for them."""
 
 
 class ChatBody(GenerationBody, kw_only=True):
@@ -169,10 +171,12 @@ class WeightsBody(msgspec.Struct, kw_only=True):
 
 
 class TokenizeBody(msgspec.Struct, kw_only=True):
-    """Body of /tokenize: a `prompt`, or `messages` that the chat template turns into one."""
+    """Body of /tokenize: a `prompt`, or `messages` (and `tools`) that the chat template turns into one."""
 
     prompt: str | None = None
     messages: list[dict[str, Any]] | None = None
+    tools: list[ToolBody] | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
     add_special_tokens: bool = True
     add_generation_prompt: bool = True
 

@@ -1,0 +1,47 @@
+"""The tables of fields in docs/serving.md say what the code does with each field of each endpoint."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from radixserve.server.not_honoured import NotHonoured
+from radixserve.server.protocol import ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
+
+PAGE = (Path(__file__).parents[2] / "docs/serving.md").read_text()
+BODIES: dict[str, type[msgspec.Struct]] = {
+    "/v1/completions": CompletionBody,
+    "/v1/chat/completions": ChatBody,
+    "/tokenize": TokenizeBody,
+    "/detokenize": DetokenizeBody,
+}
+REFUSED_ALONE = {"/v1/completions": {"tools"}}
+"""Fields that an endpoint refuses and others don't."""
+READ_AND_IGNORED = {"user"}
+
+
+def said(endpoint: str) -> dict[str, str]:
+    """What the tables say of an endpoint's fields."""
+    found: dict[str, str] = {}
+    column = 0
+    for line in PAGE.splitlines():
+        cells = [cell.strip().strip("`") for cell in line.split("|")[1:-1]]
+        if line.startswith("| field |"):
+            column = cells.index(endpoint) if endpoint in cells else 0
+        elif column and line.startswith("| `") and cells[column]:
+            assert cells[0] not in found, f"{cells[0]} is in two rows"
+            found[cells[0]] = cells[column]
+        elif not line.startswith("|"):
+            column = 0
+    return found
+
+
+@pytest.mark.parametrize("endpoint", BODIES)
+def test_every_field_is_in_the_table_and_true(endpoint: str) -> None:
+    body, table = BODIES[endpoint], said(endpoint)
+    refused = REFUSED_ALONE.get(endpoint, set()) | (set(NotHonoured.__struct_fields__) if issubclass(body, NotHonoured) else set())
+    fields = set(body.__struct_fields__) - READ_AND_IGNORED
+    assert {name for name, how in table.items() if how == "yes"} == fields - refused
+    assert {name for name, how in table.items() if how == "refused"} == refused
+    assert not {name for name, how in table.items() if how == "tolerated"} & fields
+    assert set(table.values()) <= {"yes", "refused", "tolerated"}
