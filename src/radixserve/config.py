@@ -10,7 +10,7 @@ from typing import Literal
 Dtype = Literal["auto", "float64", "float32", "bfloat16", "float16"]
 Kernels = Literal["auto", "native", "torch"]
 Quantization = Literal["none", "int8"]
-GrammarBackendName = Literal["llguidance"]
+GrammarBackendName = Literal["llguidance", "xgrammar"]
 Order = Literal["prefix", "tree", "fcfs"]
 
 
@@ -55,7 +55,7 @@ class EngineConfig:
     """Which unlocked leaf goes first when the pool is full: lru, lfu, fifo, slru or priority."""
 
     grammar_backend: GrammarBackendName = "llguidance"
-    """Library that holds answers to JSON schemas and grammars."""
+    """Library that holds answers to JSON schemas and grammars: llguidance, or xgrammar (pip install 'radixserve[xgrammar]')."""
 
     jump_forward: bool = True
     """Append the tokens that a grammar leaves no choice about without a step of the model each."""

@@ -27,6 +27,7 @@ from radixserve.models.source import load_config
 from radixserve.observe.kv_publisher import KVPublisher
 from radixserve.observe.observer import Observer
 from radixserve.sampling.grammar import find_backend
+from radixserve.sampling.grammar_trial import GrammarTrial
 from radixserve.text.tokenizer import Tokenizer
 from radixserve.typed import type_fault
 
@@ -70,7 +71,8 @@ def build_engine(config: EngineConfig) -> Engine:
     )
     eos_ids = tokenizer.eos_ids | frozenset(model.eos_ids)
     load_backend = functools.partial(find_backend(config.grammar_backend), tokenizer, model.vocab_size, eos_ids)
-    grammars = Grammars(load_backend, jump_forward=config.jump_forward)
+    trial = GrammarTrial(config.grammar_backend, path, model.vocab_size, eos_ids)
+    grammars = Grammars(load_backend, trial=trial, jump_forward=config.jump_forward)
     runner = ModelRunner(decoder, operations.backend(pool), pool)
     engine = assemble(config, info, runner, tokenizer, eos_ids, grammars)
     engine.observer = Observer(engine.scheduler, config.eviction_policy, publisher.publish if publisher is not None else None)

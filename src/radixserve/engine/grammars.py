@@ -14,6 +14,7 @@ from radixserve.errors import InvalidRequestError
 from radixserve.messages import GrammarFinished
 from radixserve.req import Req
 from radixserve.sampling.grammar import CompiledGrammar, GrammarBackend
+from radixserve.sampling.grammar_trial import GrammarTrial
 from radixserve.sampling_params import Grammar
 
 NUM_KEPT = 256
@@ -31,8 +32,12 @@ def _ignore() -> None:
 class Grammars:
     """The compiled grammars of one engine. The engine's loop calls everything; `on_finished` is called by other threads."""
 
-    def __init__(self, load: Callable[[], GrammarBackend], *, jump_forward: bool = True) -> None:
-        """`load` makes the backend; it runs on a thread at once, so that the first request finds it made."""
+    def __init__(self, load: Callable[[], GrammarBackend], *, trial: GrammarTrial | None = None, jump_forward: bool = True) -> None:
+        """`load` makes the backend; it runs on a thread at once, so that the first request finds it made.
+
+        `trial`: where a grammar must have been compiled before it is here. Without, nothing limits the time.
+        """
+        self._trial = trial
         self._jump_forward = jump_forward
         self.on_finished: Callable[[], None] = _ignore
         self._threads = ThreadPoolExecutor(NUM_THREADS, thread_name_prefix="grammars")
@@ -86,7 +91,10 @@ class Grammars:
     def _compile(self, grammar: Grammar) -> None:
         error: str | None = None
         try:
-            self._made[grammar] = self._backend.result().compile(grammar)
+            backend = self._backend.result()
+            if self._trial is not None:
+                self._trial.check(grammar)
+            self._made[grammar] = backend.compile(grammar)
         except InvalidRequestError as refusal:
             error = refusal.message
         except Exception as fault:

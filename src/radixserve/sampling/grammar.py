@@ -5,6 +5,7 @@ no other's. So the tree may share what a request's prompt computed, and never wh
 """
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Protocol
 
 import numpy as np
@@ -52,6 +53,9 @@ class GrammarBackend(Protocol):
         """Raises InvalidRequestError (param "grammar") that names what is wrong, or what can't be enforced."""
 
 
+BACKENDS = {"llguidance": "LLGuidance", "xgrammar": "XGrammar"}
+"""Names of the backends and their classes. Only the one that is asked for is imported: it brings its library."""
+
 LoadBackend = Callable[[Tokenizer, int, frozenset[int]], GrammarBackend]
 """Makes a backend from tokenizer, vocabulary size of the model (V), and the ids that end an answer. Takes a second."""
 
@@ -67,9 +71,12 @@ def ban_unless_alone(mask: np.ndarray, token_ids: frozenset[int]) -> None:
 
 
 def find_backend(name: str) -> LoadBackend:
-    """The backend of that name. Raises ConfigError if there is none."""
-    if name == "llguidance":
-        from radixserve.sampling.grammar_llguidance import LLGuidance
-
-        return LLGuidance
-    raise ConfigError(f"--grammar-backend is {name!r}: choose llguidance")
+    """The backend of that name. Raises ConfigError for one that is not installed."""
+    try:
+        module = import_module(f"radixserve.sampling.grammar_{name}")
+    except ModuleNotFoundError as error:
+        if error.name not in BACKENDS:
+            raise
+        raise ConfigError(f"--grammar-backend is {name!r}, which is not installed: pip install 'radixserve[{name}]'") from error
+    load: LoadBackend = getattr(module, BACKENDS[name])
+    return load

@@ -6,15 +6,16 @@ other whitespace): so keys and punctuation are forced, and no model can go on in
 """
 
 import json
+import re
 from typing import TYPE_CHECKING
 
 import numpy as np
-from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer, StructTag, TokenizerWrapper
 from llguidance.gbnf_to_lark import any_to_lark
 
 from radixserve.errors import InvalidRequestError
 from radixserve.sampling.grammar import ban_unless_alone
-from radixserve.sampling.grammar_sources import read_choices, read_schema
+from radixserve.sampling.grammar_sources import read_choices, read_schema, read_structural_tag, refused_keyword
 from radixserve.sampling_params import Grammar
 from radixserve.text.tokenizer import Tokenizer
 
@@ -35,17 +36,53 @@ class LLGuidance:
     """The backend."""
 
     def __init__(self, tokenizer: Tokenizer, vocab_size: int, eos_ids: frozenset[int]) -> None:
+        """Raises InvalidRequestError for a model without an end: no answer could be whole."""
         if not eos_ids:
             raise InvalidRequestError("the model has no token that ends an answer: grammars need one", param="grammar")
         self._eos_ids = eos_ids
         vocabulary = TokenizerWrapper(_Vocabulary(tokenizer, vocab_size, eos_ids))
+        special_ids = (token_id for token_id in tokenizer.special_ids if token_id < vocab_size)
+        self._special_tokens = frozenset(tokenizer.token_bytes[token_id].decode() for token_id in special_ids)
         self._tokenizer = LLTokenizer(vocabulary, n_vocab=vocab_size, eos_token=sorted(eos_ids))
 
     def compile(self, grammar: Grammar) -> "LLGuidanceGrammar":
-        matcher = LLMatcher(self._tokenizer, _translate(grammar), log_level=0)
+        limits = LLParserLimits(verbose_errors=False)
+        matcher = LLMatcher(self._tokenizer, self._translate(grammar), log_level=0, limits=limits)
         if matcher.is_error():
             raise _refused(grammar, matcher.get_error())
         return LLGuidanceGrammar(matcher, self._eos_ids)
+
+    def _translate(self, grammar: Grammar) -> str:
+        """The same in llguidance's terms. Raises InvalidRequestError for what is no grammar of its kind."""
+        match grammar.kind:
+            case "json_object":
+                return LLMatcher.grammar_from_json_schema({"type": "object"}, overrides=_JSON_FORM)
+            case "json_schema":
+                return LLMatcher.grammar_from_json_schema(read_schema(grammar.source), overrides=_JSON_FORM)
+            case "regex":
+                return LLMatcher.grammar_from_regex(grammar.source)
+            case "choice":
+                texts = " | ".join(json.dumps(choice) for choice in read_choices(grammar.source))
+                return LLMatcher.grammar_from_lark(f"start: CHOICE\nCHOICE: {texts}")
+            case "ebnf":
+                try:
+                    return LLMatcher.grammar_from_lark(any_to_lark(grammar.source))
+                except Exception as error:  # its parser raises plain Exception too
+                    raise _refused(grammar, str(error)) from error
+            case "structural_tag":
+                return self._structural_tag(grammar.source)
+
+    def _structural_tag(self, source: str) -> str:
+        tags = [
+            StructTag(trigger=tag.trigger, begin=tag.begin, grammar=tag.schema | {"x-guidance": dict(_JSON_FORM)}, end=tag.end)
+            for tag in read_structural_tag(source)
+        ]
+        special = {tag.trigger in self._special_tokens for tag in tags}
+        if len(special) > 1:
+            raise InvalidRequestError(
+                "the structural_tag mixes triggers that are special tokens with others: use one kind", param="grammar"
+            )
+        return StructTag.to_grammar(tags, assume_special=special == {True})
 
 
 class LLGuidanceGrammar:
@@ -104,26 +141,14 @@ class _Vocabulary:
         return self._encode(text)
 
 
-def _translate(grammar: Grammar) -> str:
-    """The same in llguidance's terms. Raises InvalidRequestError for what is no grammar of its kind."""
-    match grammar.kind:
-        case "json_object":
-            return LLMatcher.grammar_from_json_schema({"type": "object"}, overrides=_JSON_FORM)
-        case "json_schema":
-            return LLMatcher.grammar_from_json_schema(read_schema(grammar.source), overrides=_JSON_FORM)
-        case "regex":
-            return LLMatcher.grammar_from_regex(grammar.source)
-        case "choice":
-            texts = (json.dumps(choice) for choice in read_choices(grammar.source))
-            return LLMatcher.grammar_from_lark("start: " + " | ".join(texts))
-        case "ebnf":
-            try:
-                return LLMatcher.grammar_from_lark(any_to_lark(grammar.source))
-            except Exception as error:  # its parser raises plain Exception too
-                raise _refused(grammar, str(error)) from error
-        case "structural_tag":
-            raise InvalidRequestError("structural tags are not supported by this engine: use json_schema or ebnf", param="grammar")
-
-
-def _refused(grammar: Grammar, reason: str) -> InvalidRequestError:
-    return InvalidRequestError(f"the {grammar.kind} can't be enforced: {reason}", param="grammar")
+def _refused(grammar: Grammar, message: str) -> InvalidRequestError:
+    """llguidance's words in one line. A keyword that it does not know how to enforce is named, with its place."""
+    if grammar.kind == "json_schema" and (unknown := re.search(r"Unimplemented keys: (\[.*?\])", message)):
+        return refused_keyword(read_schema(grammar.source), frozenset(json.loads(unknown[1])), "llguidance")
+    if "oneOf constraints" in message:
+        return refused_keyword(read_schema(grammar.source), frozenset({"oneOf"}), "llguidance")
+    if "recursion limit" in message or "recursion depth" in message:
+        return InvalidRequestError(f"the {grammar.kind} is nested too deeply: make it flatter", param="grammar")
+    detail = re.search(r"^error: (.*)", message, re.MULTILINE)
+    reason = detail[1] if detail else message.partition("\n")[0]
+    return InvalidRequestError(f"the {grammar.kind} can't be enforced: {reason:.300}", param="grammar")

@@ -1,0 +1,133 @@
+"""Compiling a grammar on trial, in a process that can be killed: what makes a limit on the time real.
+
+No library promises to come to an end with every grammar, and a thread can't be stopped. So each grammar is compiled by a child
+first, which has a time limit and a memory limit; only what that one finished is compiled here, where it takes as long again.
+"""
+
+import contextlib
+import json
+import os
+import queue
+import resource
+import select
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import TextIO
+
+from radixserve.errors import InvalidRequestError
+from radixserve.sampling.grammar import find_backend
+from radixserve.sampling_params import Grammar
+from radixserve.text.tokenizer import Tokenizer
+
+LIMIT_S = 10.0
+START_LIMIT_S = 60.0
+"""Of a child, until it has made its backend."""
+MEMORY_BYTES = 4 << 30
+"""Address space of a child."""
+
+
+class GrammarTrial:
+    """Children for one vocabulary, started as they are needed, as many as there are trials at once. For several threads."""
+
+    def __init__(self, backend: str, model: Path, vocab_size: int, eos_ids: frozenset[int], *, limit_s: float = LIMIT_S) -> None:
+        """`model`: the tokenizer's GGUF file or directory; the rest as for a backend."""
+        self._arguments = [backend, str(model), str(vocab_size), json.dumps(sorted(eos_ids))]
+        self._limit_s = limit_s
+        self._idle: queue.SimpleQueue[_Child] = queue.SimpleQueue()
+
+    def check(self, grammar: Grammar) -> None:
+        """Returns when the grammar could be compiled; raises InvalidRequestError when it couldn't, or not within the limits."""
+        try:
+            child = self._idle.get_nowait()
+        except queue.Empty:
+            child = _Child(self._arguments)
+        error = child.ask(grammar, self._limit_s)
+        if child.alive:
+            self._idle.put(child)
+        if error is not None:
+            raise InvalidRequestError(error, param="grammar")
+
+
+class _Child:
+    """One process and the way to it: a line with a grammar goes in, a line with an error or null comes out."""
+
+    def __init__(self, arguments: list[str]) -> None:
+        command = [sys.executable, "-m", "radixserve.sampling.grammar_trial", *arguments]
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # a Ctrl-C at the terminal is for the parent to hear
+        )
+        self._hear(START_LIMIT_S)
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def ask(self, grammar: Grammar, limit_s: float) -> str | None:
+        """Why the grammar can't be compiled; a child that fails to answer is gone then."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps([grammar.kind, grammar.source]) + "\n")
+            self._process.stdin.flush()
+            heard = self._hear(limit_s)
+        except BrokenPipeError:
+            heard = ""
+        if heard:
+            error: str | None = json.loads(heard)
+            return error
+        timed_out = self.alive
+        self._end()
+        what = f"took longer than {limit_s:g} s" if timed_out else "ran out of memory or crashed"
+        return f"the {grammar.kind} is too complex: compiling it {what}; simplify it"
+
+    def _hear(self, limit_s: float) -> str:
+        """The next line; empty when there is none in time."""
+        stdout = self._process.stdout
+        assert stdout is not None
+        ready, _, _ = select.select([stdout], [], [], limit_s)
+        return stdout.readline() if ready else ""
+
+    def __del__(self) -> None:
+        if self.alive:
+            self._end()
+
+    def _end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            with contextlib.suppress(BrokenPipeError):  # what it never read
+                pipe.close()
+
+
+def _serve(backend: str, model: str, vocab_size: str, eos_ids: str) -> None:
+    """The child. It ends with its parent, even in the middle of a compilation."""
+    lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+    threading.Thread(target=_read, args=(sys.stdin, lines), daemon=True).start()
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    compiler = find_backend(backend)(Tokenizer.load(Path(model)), int(vocab_size), frozenset(json.loads(eos_ids)))
+    print("ready", flush=True)
+    while True:
+        kind, source = json.loads(lines.get())
+        error = None
+        try:
+            compiler.compile(Grammar(kind, source))
+        except InvalidRequestError as refusal:
+            error = refusal.message
+        print(json.dumps(error), flush=True)
+
+
+def _read(source: TextIO, lines: "queue.SimpleQueue[str]") -> None:
+    for line in source:
+        lines.put(line)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    _serve(*sys.argv[1:])

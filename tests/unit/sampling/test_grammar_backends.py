@@ -1,0 +1,196 @@
+"""The grammar libraries behind the protocol, on a vocabulary of bytes: what they let through, and in which words they refuse."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+
+from radixserve.errors import ConfigError, InvalidRequestError
+from radixserve.sampling.grammar import BACKENDS, CompiledGrammar, GrammarBackend, Matcher, find_backend
+from radixserve.sampling_params import Grammar
+from radixserve.text.tokenizer import Tokenizer
+from tests.schema_cases import CASES, SchemaCase, enforced
+from tests.tiny_models import EOS_ID, VOCAB_SIZE
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tiny_model_dir: Path) -> Tokenizer:
+    return Tokenizer.load(tiny_model_dir)
+
+
+@pytest.fixture(scope="module", params=sorted(BACKENDS))
+def backend(request: pytest.FixtureRequest, tokenizer: Tokenizer) -> GrammarBackend:
+    return find_backend(request.param)(tokenizer, VOCAB_SIZE, frozenset({EOS_ID}))
+
+
+def allowed(matcher: Matcher) -> set[int]:
+    mask = np.zeros(-(-VOCAB_SIZE // 32), dtype=np.int32)
+    matcher.fill_mask(mask)
+    return set(np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little", count=VOCAB_SIZE)).tolist())
+
+
+def follow(compiled: CompiledGrammar, tokenizer: Tokenizer, text: str, **options: Any) -> Matcher | None:
+    """The matcher after the text, None if a token of it was not allowed."""
+    matcher = compiled.matcher(**{"ignore_eos": False, **options})
+    for token_id in tokenizer.encode_plain(text):
+        if token_id not in allowed(matcher):
+            return None
+        assert matcher.accept(token_id)
+    return matcher
+
+
+SCHEMA = Grammar("json_schema", json.dumps({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}))
+TAG = Grammar(
+    "structural_tag",
+    json.dumps({"structures": [{"begin": "<f>", "schema": {"type": "integer"}, "end": "</f>"}], "triggers": ["<f"]}),
+)
+
+
+@pytest.mark.parametrize(
+    ("grammar", "text", "ends"),
+    [
+        (Grammar("regex", "^ab+$"), "abb", True),
+        (Grammar("regex", "ab+"), "a", False),
+        (Grammar("choice", '["red", "re\\"d"]'), 're"d', True),
+        (Grammar("choice", '["<|im_end|>"]'), "<|im_end|>", True),
+        (Grammar("ebnf", 'root ::= "a" digit\ndigit ::= [0-9]+'), "a12", True),
+        (Grammar("ebnf", 'start: "a" DIGIT\nDIGIT: /[0-9]+/'), "a12", True),
+        (Grammar("json_object"), '{"x": [1, true, {}]}', True),
+        (Grammar("json_schema", "true"), "12", True),
+        (SCHEMA, '{"a": 1}', True),
+        (SCHEMA, '{"a": 1', False),
+        (TAG, "well\n<f>12</f>, then", True),
+        (TAG, "<f>12", False),
+    ],
+)
+def test_an_answer_ends_where_its_language_lets_it(
+    backend: GrammarBackend, tokenizer: Tokenizer, grammar: Grammar, text: str, ends: bool
+) -> None:
+    matcher = follow(backend.compile(grammar), tokenizer, text)
+    assert matcher is not None
+    assert (matcher.finished or EOS_ID in allowed(matcher)) == ends
+
+
+@pytest.mark.parametrize(
+    ("grammar", "text"),
+    [
+        (Grammar("regex", "ab+"), "b"),
+        (Grammar("choice", '["red"]'), "rex"),
+        (Grammar("json_object"), "[1]"),
+        (Grammar("json_object"), "{  "),
+        (SCHEMA, '{"a": "1'),
+        (SCHEMA, "{\n"),
+        (TAG, "<f>a"),
+    ],
+)
+def test_nothing_else_is_let_through(backend: GrammarBackend, tokenizer: Tokenizer, grammar: Grammar, text: str) -> None:
+    assert follow(backend.compile(grammar), tokenizer, text) is None
+
+
+@pytest.mark.parametrize(
+    ("grammar", "word"),
+    [
+        (Grammar("regex", "["), "nclosed"),
+        (Grammar("regex", "a(?=b)"), "ook"),
+        (Grammar("ebnf", 'root ::= "a" b'), "b"),
+        (Grammar("ebnf", 'start: "a" b'), "b"),
+        (Grammar("choice", "[]"), "at least one"),
+        (Grammar("choice", "[1]"), "texts"),
+        (Grammar("structural_tag", "{}"), "structures"),
+        (Grammar("structural_tag", '{"structures": [{"begin": "a", "schema": {}, "end": "b"}], "triggers": ["c"]}'), "trigger"),
+        (Grammar("json_schema", "{"), "not JSON"),
+        (Grammar("json_schema", "[]"), "object"),
+        (Grammar("json_schema", "[" * 100_000), "not JSON"),
+        (Grammar("json_schema", '{"$ref": "#/$defs/none"}'), "$defs"),
+        (Grammar("json_schema", '{"$ref": "http://example.org/$ref"}'), "$ref"),
+        (Grammar("json_schema", '{"properties": {"a": "x"}}'), "object or bool"),
+        (Grammar("json_schema", '{"type": "whole"}'), "whole"),
+        (Grammar("json_schema", '{"type": "string", "pattern": "["}'), "nclosed"),
+        (Grammar("json_schema", '{"type": "string", "format": "colour"}'), "format"),
+        (Grammar("json_schema", '{"not": {}, "x-guidance": {"lenient": true}}'), '"not" at #'),
+        (Grammar("json_schema", '{"properties": {"a/b": {"uniqueItems": true}}}'), '"uniqueItems" at #/properties/a~1b'),
+    ],
+)
+def test_what_is_wrong_or_cannot_be_enforced_is_refused_by_name(backend: GrammarBackend, grammar: Grammar, word: str) -> None:
+    with pytest.raises(InvalidRequestError, match=r".") as caught:
+        backend.compile(grammar)
+    assert word in caught.value.message
+    assert caught.value.param == "grammar"
+    assert len(caught.value.message) < 600
+    assert "\n" not in caught.value.message
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.keyword} {json.dumps(case.schema):.60}")
+def test_a_schema_is_enforced_or_refused(backend: GrammarBackend, tokenizer: Tokenizer, case: SchemaCase) -> None:
+    for value in case.allowed:
+        jsonschema.Draft202012Validator(case.schema).validate(value)
+    if enforced(backend, case):
+        compiled = backend.compile(Grammar("json_schema", json.dumps(case.schema)))
+        for value in case.allowed:
+            assert any(_whole(follow(compiled, tokenizer, text)) for text in case.texts(value)), f"{value!r} can't be said"
+        for value in case.forbidden:
+            assert not any(_whole(follow(compiled, tokenizer, text)) for text in case.texts(value)), f"{value!r} is let through"
+
+
+def _whole(matcher: Matcher | None) -> bool:
+    return matcher is not None and (matcher.finished or EOS_ID in allowed(matcher))
+
+
+def test_ignore_eos_goes_on_while_anything_else_can_come(backend: GrammarBackend, tokenizer: Tokenizer) -> None:
+    open_end = follow(backend.compile(Grammar("regex", "a+")), tokenizer, "a", ignore_eos=True)
+    assert open_end is not None
+    assert allowed(open_end) == set(tokenizer.encode_plain("a"))
+    closed = follow(backend.compile(Grammar("regex", "a")), tokenizer, "a", ignore_eos=True)
+    assert closed is not None
+    assert closed.finished
+
+
+def test_matchers_of_one_grammar_do_not_share_their_place(backend: GrammarBackend, tokenizer: Tokenizer) -> None:
+    compiled = backend.compile(Grammar("choice", '["ax", "by"]'))
+    one, other = compiled.matcher(ignore_eos=False), compiled.matcher(ignore_eos=False)
+    a, b, x, y = tokenizer.encode_plain("abxy")
+    assert one.accept(a)
+    assert other.accept(b)
+    assert allowed(one) == {x}
+    assert allowed(other) == {y}
+    assert not one.accept(y)
+    assert allowed(one) == {x}
+
+
+def test_what_must_come_is_forced_and_no_more(backend: GrammarBackend, tokenizer: Tokenizer) -> None:
+    compiled = backend.compile(Grammar("choice", '["a long one", "a long road", "b"]'))
+    start = follow(compiled, tokenizer, "")
+    assert start is not None
+    assert start.forced() == []
+    matcher = follow(compiled, tokenizer, "a")
+    assert matcher is not None
+    forced = matcher.forced()
+    assert tokenizer.encode_plain(" long ")[: len(forced)] == forced
+    assert len(forced) >= len(" long ") - 1
+    assert all(matcher.accept(token_id) for token_id in forced)
+
+
+def test_deep_schemas_and_wide_repeats_compile_or_are_refused(backend: GrammarBackend, tokenizer: Tokenizer) -> None:
+    """Values of any size are no reason to crash."""
+    repeat = backend.compile(Grammar("regex", "[a-z]{2,20000}"))
+    assert follow(repeat, tokenizer, "a") is not None
+    assert not _whole(follow(repeat, tokenizer, "a"))
+    assert _whole(follow(repeat, tokenizer, "ab"))
+    nested = backend.compile(Grammar("regex", "([a-z]{1,129}){1,129}"))
+    assert _whole(follow(nested, tokenizer, "abc"))
+    deep: dict[str, Any] = {"type": "integer"}
+    for _ in range(30):
+        deep = {"type": "object", "properties": {"a": deep}, "required": ["a"], "additionalProperties": False}
+    assert follow(backend.compile(Grammar("json_schema", json.dumps(deep))), tokenizer, '{"a": {"a": ') is not None
+
+
+def test_a_backend_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise ModuleNotFoundError(name=name.rpartition("_")[2])
+
+    monkeypatch.setattr("radixserve.sampling.grammar.import_module", missing)
+    with pytest.raises(ConfigError, match=r"pip install 'radixserve\[xgrammar\]'"):
+        find_backend("xgrammar")
