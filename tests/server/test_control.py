@@ -90,6 +90,9 @@ def test_probes_and_information(server: RunningServer) -> None:
     assert info["served_model_name"] == "tiny"
     assert server.get("/server_info").items() >= info.items()
     assert server.get("/server_info")["max_total_num_tokens"] == 60_000
+    tokens = server.get("/tokenizer_info")
+    assert (tokens["bos_token"], tokens["eos_token"]) == ("<|endoftext|>", "<|im_end|>")
+    assert "<|im_start|>" in tokens["chat_template"]
     assert server.get("/version") == {"version": server.get("/server_info")["version"]}
 
 

@@ -141,6 +141,17 @@ async def detokenize(request: Request) -> Response:
     return json_reply({"prompt": text})
 
 
+async def tokenizer_info(request: Request) -> Response:
+    """Special tokens and the chat template, as clients ask for them that tokenize through the server."""
+    tokenizer = service_of(request).tokenizer
+    bos, eos = (
+        None if token_id is None else tokenizer.token_bytes[token_id].decode(errors="replace")
+        for token_id in (tokenizer.bos_id, min(tokenizer.eos_ids, default=None))
+    )
+    template = tokenizer.chat_template
+    return json_reply({"bos_token": bos, "eos_token": eos, "chat_template": template.source if template else None})
+
+
 def _model_info(service: Service) -> dict[str, object]:
     model = service.info.model
     return {"model_path": model, "tokenizer_path": model, "served_model_name": service.model_name, "is_generation": True}

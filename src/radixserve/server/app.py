@@ -77,6 +77,7 @@ def make_app(service: Service) -> Starlette:
         *live_page.ROUTES,
         Route("/tokenize", admin.tokenize, methods=["POST"]),
         Route("/detokenize", admin.detokenize, methods=["POST"]),
+        Route("/tokenizer_info", admin.tokenizer_info),
     ]
     middleware = [Middleware(RequestLogMiddleware, metrics=service.metrics)]
     if service.config.api_key:
