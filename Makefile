@@ -43,6 +43,7 @@ bench: setup ## Measure the radix tree.
 
 docs: setup ## Write the parts of docs/ that are made from the code.
 	$(BIN)/python docs/generate.py
+	$(BIN)/python docs/assets/walkthrough.py
 	$(BIN)/python docs/assets/picture.py docs/assets/walkthrough.svg "python examples/walkthrough.py" $(BIN)/python examples/walkthrough.py
 
 $(VENV)/torch:

@@ -197,10 +197,10 @@ class PrefixCache:
         if walk.end < end:
             node = self._insert(lease, node, tokens, walk.end)
         self.tree.lock(node, top=lease.node)
-        if self.listeners:
-            self._tell(Published(lease.node.serial, node.serial, self._clock))
-        lease.node, lease.tree_len = node, end
+        above, lease.node, lease.tree_len = lease.node, node, end
         self._request_size -= end - start
+        if self.listeners:
+            self._tell(Published(above.serial, node.serial, self._clock))
         return (start, walk.end) if walk.end > start else None
 
     def release(self, lease: Lease) -> None:

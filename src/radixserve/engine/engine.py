@@ -10,6 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 from radixserve.batch import ForwardBatch
+from radixserve.cache.pins import Pins
 from radixserve.cache.prefix_cache import PrefixCache
 from radixserve.cache_report import CacheReport
 from radixserve.engine.acts import CacheActs
@@ -79,6 +80,10 @@ class Engine:
     @property
     def cache(self) -> PrefixCache:
         return self.scheduler.cache
+
+    @property
+    def pins(self) -> Pins:
+        return self._acts.pins
 
     @property
     def has_work(self) -> bool:
@@ -195,7 +200,7 @@ class Engine:
             explain_cache=message.explain_cache,
         )
         try:
-            self._acts.pins.check(req)
+            self.pins.check(req)
         except InvalidRequestError as error:
             return [RequestFailed(message.rid, "invalid_request", error.message, error.param, error.code)]
         self._num_arrivals += 1
@@ -260,7 +265,7 @@ class Engine:
         return CommandResult(message.rid, f"loaded {message.model}, {self._empty_tree()}")
 
     def _empty_tree(self) -> str:
-        num_pins = self._acts.pins.clear()
+        num_pins = self.pins.clear()
         return f"flushed {self.cache.flush()} tokens" + (f" and ended {num_pins} pins" if num_pins else "")
 
     def _busy(self, rid: str, wish: str) -> RequestFailed:

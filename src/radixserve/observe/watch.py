@@ -12,7 +12,7 @@ from radixserve.scheduler.scheduler import Scheduler
 NUM_VICTIMS = 12
 """Leaves told of that go next."""
 
-LAST_TOKENS = 32
+LAST_TOKENS = 48
 """Tokens of a prompt's end that are told, to know a request by."""
 
 
