@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import openai
@@ -147,3 +148,19 @@ def test_deep_schemas_are_refused(tool_server: RunningServer, depth: int) -> Non
     assert reply.status_code == 400
     assert len(reply.content) < 10_000
     assert tool_server.get("/health") == {"status": "ok"}
+
+
+def test_a_form_whose_marker_is_a_special_token(tmp_path: Path) -> None:
+    """Mistral's: the grammar forces the token, and it has text for the parser alone."""
+    model = make_tiny_model(tmp_path / "model", max_position_embeddings=4096)
+    tokenizer = model / "tokenizer.json"
+    tokenizer.write_text(tokenizer.read_text().replace("<|im_start|>", "[TOOL_CALLS]"))
+    settings = model / "tokenizer_config.json"
+    template = "{{ tools }}{% for message in messages %}{{ message.content }}{% endfor %}{# tool_calls: [TOOL_CALLS] #}"
+    settings.write_text(json.dumps(json.loads(settings.read_text()) | {"chat_template": template}))
+    with running(tmp_path, model, num_slots=2000, max_context_len=1000) as server:
+        asked = {"tools": [WEATHER, NOW], "tool_choice": "required", "max_tokens": 200, "parallel_tool_calls": False}
+        reply = server.post("/v1/chat/completions", messages=ASK["messages"], temperature=0, **asked)
+        (choice,) = reply.json()["choices"]
+    assert (choice["finish_reason"], choice["message"]["content"]) == ("tool_calls", None)
+    assert len(choice["message"]["tool_calls"][0]["id"]) == 9

@@ -136,6 +136,15 @@ def test_a_server_setting_out_of_range_is_one_line_and_exit_1(
     assert err.count("\n") == 1
 
 
+def test_a_form_of_tool_calls_that_the_model_is_not_taught_is_one_line_and_exit_1(
+    capsys: pytest.CaptureFixture[str], tiny_model_dir: Path
+) -> None:
+    code, out, err = run(capsys, "serve", "--model", str(tiny_model_dir), "--port", "0", "--tool-parser", "llama3")
+    assert (code, out) == (1, "")
+    assert err.startswith("radixserve: --tool-parser is llama3")
+    assert err.count("\n") == 1
+
+
 def test_ctrl_c_is_quiet(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(engine: EngineConfig, server: ServerConfig) -> int:
         raise KeyboardInterrupt

@@ -23,6 +23,7 @@ from radixserve.server.lifecycle import Lifecycle
 from radixserve.server.native import generate
 from radixserve.server.request_log import RequestLogMiddleware
 from radixserve.server.service import Service
+from radixserve.text.dialect import Dialect
 from radixserve.text.tokenizer import Tokenizer
 
 BACKLOG = 2048
@@ -38,6 +39,7 @@ def serve(engine: EngineConfig, server: ServerConfig) -> int:
         check(server)
         with contextlib.closing(bind(server.host, server.port)) as listener:
             tokenizer = Tokenizer.load(resolve(engine.model))
+            Dialect.of(tokenizer, server.tool_parser, server.reasoning_parser)  # what is wrong shows before the weights load
             return uvloop.run(Lifecycle(engine, server, tokenizer, listener).run(make_app))
     except (ConfigError, EngineDeadError) as error:
         print(f"radixserve: {error}", file=sys.stderr)
