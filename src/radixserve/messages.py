@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from radixserve.cache_report import CacheReport
+from radixserve.cache_report import CacheReport, CacheTop
 from radixserve.explanation import Explanation
 from radixserve.limits import Limits
 from radixserve.sampling_params import Grammar, SamplingParams
@@ -81,6 +81,13 @@ class WatchRequest(msgspec.Struct, frozen=True, tag=True):
     on: bool
 
 
+class TopRequest(msgspec.Struct, frozen=True, tag=True):
+    """Ask for the `count` prefixes whose reuse saved most. Answered by TopPrefixes. Walks the whole tree."""
+
+    rid: str
+    count: int
+
+
 class ExplainRequest(msgspec.Struct, frozen=True, tag=True):
     """Ask why a recent request reused what it reused. Answered by Explained."""
 
@@ -97,6 +104,7 @@ EngineInput = (
     | CacheAct
     | WatchRequest
     | ExplainRequest
+    | TopRequest
 )
 
 
@@ -157,6 +165,13 @@ class CacheNews(msgspec.Struct, frozen=True, tag=True):
     sealed: bytes
 
 
+class TopPrefixes(msgspec.Struct, frozen=True, tag=True):
+    """The answer to TopRequest."""
+
+    rid: str
+    top: CacheTop
+
+
 class Explained(msgspec.Struct, frozen=True, tag=True):
     """The answer to ExplainRequest: one explanation a prompt and choice; none where the request is unknown or forgotten."""
 
@@ -210,4 +225,4 @@ class EngineStats(msgspec.Struct, frozen=True, tag=True):
     """What an observer counted, where there is one."""
 
 
-EngineOutput = Output | RequestFailed | CommandResult | Explained | EngineInfo | EngineStats | CacheNews
+EngineOutput = Output | RequestFailed | CommandResult | Explained | TopPrefixes | EngineInfo | EngineStats | CacheNews

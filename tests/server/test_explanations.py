@@ -27,7 +27,7 @@ def test_a_stream_and_a_whole_answer_explain_the_same(flushed: RunningServer) ->
     assert (told["reason"], told["cached_tokens"]) == ("never_seen", whole["prompt_tokens_details"]["cached_tokens"])
     assert told["text_before"].endswith("first ")
     assert told["text_after"].startswith("question")
-    assert told["nearest_branch"]["text"].startswith("prompt of")
+    assert told["nearest_branch"] == {"num_tokens": len("prompt of all."), "hit_count": 0, "admissions_ago": 1}
     stream = frames(complete(flushed, "The first query.", explain_cache=True, stream=True).text)
     assert stream[-2]["usage"]["cache_explanations"][0]["text_after"].startswith("ry.")
 
@@ -45,6 +45,28 @@ def test_a_request_is_explained_afterwards_by_its_id(flushed: RunningServer) -> 
     reply = complete(flushed, "# Tell me later.")
     (told,) = flushed.get(f"/cache/explain?request_id={reply.headers['x-request-id']}")["explanations"]
     assert (told["reason"], told["cached_tokens"]) == ("never_seen", 0)
+
+
+def test_what_another_prompt_says_is_told_to_whoever_may_see_prompts(flushed: RunningServer) -> None:
+    complete(flushed, "The first prompt of all.")
+    request_id = complete(flushed, "The first question.").headers["x-request-id"]
+    (told,) = flushed.get(f"/cache/explain?request_id={request_id}")["explanations"]
+    assert told["nearest_branch"]["text"].startswith("prompt of")
+
+
+def test_top_ranks_what_was_saved_and_counts_what_was_not_used(flushed: RunningServer) -> None:
+    for end in ("one", "two", "three"):
+        complete(flushed, "A prefix that all share, then " + end)
+    complete(flushed, "Alone.", cache_salt="secret")
+    top = flushed.get("/cache/top?count=2")
+    best = top["prefixes"][0]
+    assert best["text"].endswith("A prefix that all share, then ")
+    assert (best["start"], best["hits"], best["saved_tokens"]) == (0, 2, 2 * best["tokens"])
+    shared, salted = sorted(top["namespaces"], key=lambda held: held["tokens"], reverse=True)
+    assert shared["saved_tokens"] >= best["saved_tokens"]
+    assert salted["unused_tokens"] == salted["tokens"] > 0
+    assert "secret" not in str(top)
+    assert "between 1 and" in flushed.get("/cache/top?count=0")["error"]["message"]
 
 
 @pytest.mark.parametrize(("query", "status"), [("", "request_id is missing"), ("?request_id=nobody", "'nobody' is not known")])

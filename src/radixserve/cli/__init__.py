@@ -1,4 +1,4 @@
-"""The command line: `radixserve serve | chat | generate | pull | bench | demo | info | simulate`.
+"""The command line: `radixserve serve | chat | generate | pull | bench | demo | info | simulate | top`.
 
 This module holds the table of commands; each names the function that carries it out, which cyclopts imports only when it is
 called. So `radixserve --help` loads no torch. The flags of the commands are the fields of the settings classes.
@@ -70,6 +70,14 @@ app.command(
 
   radixserve demo --quick
   radixserve demo --dtype float32 --json""",
+)
+app.command(
+    "radixserve.cli.top:top",
+    help="Watch which prefixes of a running server save most.",
+    help_epilogue="""Examples, with a server running:
+
+  radixserve top
+  radixserve top --once --count 50 --url http://127.0.0.1:9000""",
 )
 app.command(
     "radixserve.cli.info:info",

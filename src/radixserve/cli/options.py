@@ -11,6 +11,8 @@ from radixserve.sampling_params import SamplingParams
 EngineFlags = Annotated[EngineConfig, Parameter(name="*", group=Group("Engine", sort_key=2))]
 """Model, cache and scheduler, as flags of their own."""
 
+API_KEY_VARIABLE = "RADIXSERVE_API_KEY"
+
 JsonFlag = Annotated[bool, Parameter(name="--json", negative="", show_default=False, help="Print JSON.")]
 
 

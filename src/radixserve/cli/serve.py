@@ -6,11 +6,9 @@ from typing import Annotated
 
 from cyclopts import Group, Parameter
 
-from radixserve.cli.options import EngineFlags
+from radixserve.cli.options import API_KEY_VARIABLE, EngineFlags
 from radixserve.config import EngineConfig, ServerConfig
 from radixserve.server.app import serve as run_server
-
-API_KEY_VARIABLE = "RADIXSERVE_API_KEY"
 
 ServerFlags = Annotated[ServerConfig, Parameter(name="*", group=Group("Server", sort_key=1))]
 

@@ -36,10 +36,13 @@ from radixserve.messages import (
     Output,
     RequestFailed,
     TokenLogprob,
+    TopPrefixes,
+    TopRequest,
     UpdateWeightsRequest,
     WatchRequest,
 )
 from radixserve.observe.observer import Observer
+from radixserve.observe.top import rank_prefixes
 from radixserve.req import ExtraKey, Req
 from radixserve.sampling_params import Grammar
 from radixserve.scheduler.scheduler import Scheduler
@@ -172,6 +175,8 @@ class Engine:
             case ExplainRequest():
                 found = self.observer.explanations(message.request_id) if self.observer is not None else []
                 return [Explained(message.rid, found)]
+            case TopRequest():
+                return [TopPrefixes(message.rid, rank_prefixes(self.cache, message.count))]
 
     def _arrive(self, message: GenerateRequest) -> list[EngineOutput]:
         prompt = np.frombuffer(message.prompt_ids, dtype=np.int32)

@@ -35,6 +35,7 @@ from radixserve.messages import (
     GenerateRequest,
     GrammarFinished,
     RequestFailed,
+    TopRequest,
     UpdateWeightsRequest,
     WatchRequest,
 )
@@ -117,7 +118,7 @@ class Salt:
                 return GrammarFinished(self._grammar(message.grammar), message.error and "refused")
             case AbortRequest() | FlushRequest() | UpdateWeightsRequest():
                 return msgspec.structs.replace(message, rid=self._name(message.rid))
-            case WatchRequest() | ExplainRequest():
+            case WatchRequest() | ExplainRequest() | TopRequest():
                 return None
 
     def _tokens(self, token_ids: bytes) -> bytes:

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import msgspec
 
+from radixserve.cache_report import CacheTop
 from radixserve.config import EngineConfig
 from radixserve.errors import BusyError, ConfigError, EngineDeadError, InvalidRequestError, RadixServeError
 from radixserve.explanation import Explanation
@@ -37,6 +38,8 @@ from radixserve.messages import (
     GenerateRequest,
     Output,
     RequestFailed,
+    TopPrefixes,
+    TopRequest,
     UpdateWeightsRequest,
     WatchRequest,
 )
@@ -46,7 +49,7 @@ from radixserve.process.channel import ClientEnd, make_folder
 DRAIN_MS = 100
 """How long to wait for the last messages of a process that has ended."""
 
-_Answer = Output | CommandResult | Explained
+_Answer = Output | CommandResult | Explained | TopPrefixes
 _News = asyncio.Queue[_Answer | RequestFailed | EngineDeadError]
 
 
@@ -133,12 +136,15 @@ class EngineClient:
 
     async def explain(self, request_id: str) -> list[Explanation]:
         """Why a recent request reused what it reused, one a prompt and choice; none where it is unknown or forgotten."""
-        message = ExplainRequest(self._next_id(), request_id)
-        with self._listen([message.rid]) as news:
-            self._channel.send([message])
-            result = _unless_failed(await news.get())
-            assert isinstance(result, Explained)
-            return result.explanations
+        answer = await self._ask(ExplainRequest(self._next_id(), request_id))
+        assert isinstance(answer, Explained)
+        return answer.explanations
+
+    async def top(self, count: int) -> CacheTop:
+        """The `count` prefixes whose reuse saved most, and what each namespace holds."""
+        answer = await self._ask(TopRequest(self._next_id(), count))
+        assert isinstance(answer, TopPrefixes)
+        return answer.top
 
     def abort(self, request_ids: Set[str] | None) -> int:
         """Aborts open choices of the requests of these ids, or all; each ends with an Output. Returns how many they were."""
@@ -154,11 +160,14 @@ class EngineClient:
         return len(self._news)
 
     async def _command(self, message: FlushRequest | UpdateWeightsRequest | CacheAct) -> CommandResult:
+        answer = await self._ask(message)
+        assert isinstance(answer, CommandResult)
+        return answer
+
+    async def _ask(self, message: FlushRequest | UpdateWeightsRequest | CacheAct | ExplainRequest | TopRequest) -> _Answer:
         with self._listen([message.rid]) as news:
             self._channel.send([message])
-            result = _unless_failed(await news.get())
-            assert isinstance(result, CommandResult)
-            return result
+            return _unless_failed(await news.get())
 
     @contextlib.contextmanager
     def _listen(self, rids: Iterable[str]) -> Iterator[_News]:

@@ -13,8 +13,6 @@ from radixserve.messages import GenerateRequest
 from radixserve.req import token_bytes
 from radixserve.sampling_params import SamplingParams
 from radixserve.server.body import read_body
-from radixserve.server.errors import HttpError
-from radixserve.server.explanations import with_text
 from radixserve.server.prompts import as_token_ids
 from radixserve.server.protocol import DetokenizeBody, TokenizeBody
 from radixserve.server.replies import Model, ModelList, Tokens
@@ -88,19 +86,6 @@ async def metrics(request: Request) -> Response:
 async def flush_cache(request: Request) -> Response:
     """Empties the tree; 409 while requests wait or run."""
     return json_reply({"message": await service_of(request).client.flush()})
-
-
-async def explain(request: Request) -> Response:
-    """Why a recent request reused what it reused: one explanation a prompt and choice, in the order of their admission."""
-    service = service_of(request)
-    request_id = request.query_params.get("request_id")
-    if not request_id:
-        raise InvalidRequestError("request_id is missing: send the X-Request-Id of a recent request", param="request_id")
-    found = await service.client.explain(request_id)
-    if not found:
-        message = f"the request {request_id[:100]!r} is not known: it never ran here, or too many have since"
-        raise HttpError(404, message, code="unknown_request")
-    return json_reply({"explanations": [with_text(explanation, service.tokenizer) for explanation in found]})
 
 
 async def embeddings(request: Request) -> Response:

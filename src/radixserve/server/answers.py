@@ -1,6 +1,7 @@
 """What has come of the choices of one HTTP request so far: their texts, and the count of their tokens."""
 
 from dataclasses import dataclass, field
+from functools import partial
 
 from msgspec import UNSET
 
@@ -41,7 +42,7 @@ class Tally:
     def __init__(self, prompt_lens: list[int], n: int, tokenizer: Tokenizer) -> None:
         self._prompt_lens = prompt_lens
         self._n = n
-        self._tokenizer = tokenizer
+        self._text = partial(tokenizer.decode, skip_special_tokens=False)
         self._last: dict[int, tuple[Output, float]] = {}
 
     def add(self, number: int, output: Output, now: float) -> None:
@@ -64,7 +65,7 @@ class Tally:
         prompt_tokens = sum(self._prompt_lens)
         details = PromptTokensDetails(cached_tokens=sum(cached.values()))
         found = [output.explanation for _, (output, _) in sorted(self._last.items()) if output.explanation is not None]
-        explanations = [with_text(explanation, self._tokenizer) for explanation in found]
+        explanations = [with_text(explanation, self._text, branch_text=False) for explanation in found]
         return Usage(prompt_tokens, completion_tokens, prompt_tokens + completion_tokens, details, explanations or UNSET)
 
     def finish_reasons(self) -> str:

@@ -74,7 +74,6 @@ def make_app(service: Service) -> Starlette:
         Route("/version", admin.version),
         Route("/flush_cache", admin.flush_cache, methods=["POST"]),
         Route("/update_weights", control.update_weights, methods=["POST"]),
-        Route("/cache/explain", admin.explain),
         *cache_routes.ROUTES,
         *live_page.ROUTES,
         Route("/tokenize", admin.tokenize, methods=["POST"]),

@@ -17,8 +17,9 @@ from radixserve.messages import CacheAct, GenerateRequest
 from radixserve.req import token_bytes
 from radixserve.sampling_params import SamplingParams
 from radixserve.server.body import read_body, read_bytes
-from radixserve.server.cache_view import parents_first, search
+from radixserve.server.cache_view import parents_first, search, top_view
 from radixserve.server.errors import HttpError
+from radixserve.server.explanations import with_text
 from radixserve.server.prompts import as_token_ids
 from radixserve.server.service import Service, json_reply, service_of
 
@@ -163,6 +164,29 @@ async def export(request: Request) -> Response:
     return Response(b"".join(lines), media_type="application/jsonl")
 
 
+async def explain(request: Request) -> Response:
+    """Why a recent request reused what it reused: one explanation a prompt and choice, in the order of their admission."""
+    service = service_of(request)
+    request_id = request.query_params.get("request_id")
+    if not request_id:
+        raise InvalidRequestError("request_id is missing: send the X-Request-Id of a recent request", param="request_id")
+    found = await service.client.explain(request_id)
+    if not found:
+        message = f"the request {request_id[:100]!r} is not known: it never ran here, or too many have since"
+        raise HttpError(404, message, code="unknown_request")
+    view = service.feed.view
+    told = [with_text(explanation, lambda ids: view.text(token_bytes(list(ids))), branch_text=True) for explanation in found]
+    return json_reply({"explanations": told})
+
+
+async def top(request: Request) -> Response:
+    """The prefixes whose reuse saved most, and what each namespace holds, saved and never used."""
+    service, wanted = service_of(request), request.query_params.get("count", "20")
+    if not wanted.isdecimal() or not 1 <= int(wanted) <= MAX_FOUND:
+        raise InvalidRequestError(f"count is {wanted[:50]!r}: must be between 1 and {MAX_FOUND}", param="count")
+    return json_reply(top_view(await service.client.top(int(wanted)), service.feed.view))
+
+
 async def pin(request: Request) -> Response:
     """Keeps a prefix, or all prefixes at or below a node, in the cache until they are unpinned."""
     service = service_of(request)
@@ -247,6 +271,8 @@ ROUTES: list[BaseRoute] = [
     Route("/cache/node/{node:int}", show(node)),
     Route("/cache/search", show(find)),
     Route("/cache/export", show(export)),
+    Route("/cache/explain", show(explain)),
+    Route("/cache/top", show(top)),
     Route("/cache/pin", pin, methods=["POST"]),
     Route("/cache/unpin", unpin, methods=["POST"]),
     Route("/cache/evict", evict, methods=["POST"]),

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from radixserve.cache_report import CacheTop
 from radixserve.observe.mirror import Changes, Mirror, MirrorNode, MirrorRequest
 from radixserve.req import ExtraKey
 from radixserve.text.tokenizer import Tokenizer
@@ -98,6 +99,37 @@ def namespace(key: ExtraKey) -> View:
     """A namespace; `salt` is a digest."""
     salt = hashlib.sha256(key.cache_salt.encode()).hexdigest()[:6] if key.cache_salt is not None else None
     return {"adapter": key.adapter, "salt": salt}
+
+
+def top_view(top: CacheTop, view: CacheView) -> View:
+    """The answer of /cache/top. `idle`: admissions since the last use."""
+    return {
+        "clock": top.clock,
+        "namespaces": [
+            {
+                "namespace": namespace(ExtraKey(held.adapter, held.cache_salt)),
+                "nodes": held.num_nodes,
+                "tokens": held.num_tokens,
+                "saved_tokens": held.saved_tokens,
+                "unused_tokens": held.unused_tokens,
+            }
+            for held in top.namespaces
+        ],
+        "prefixes": [
+            {
+                "node": prefix.serial,
+                "namespace": namespace(ExtraKey(prefix.adapter, prefix.cache_salt)),
+                "start": prefix.start,
+                "tokens": prefix.num_tokens,
+                "hits": prefix.hit_count,
+                "saved_tokens": prefix.saved_tokens,
+                "idle": top.clock - prefix.time,
+                "locks": prefix.lock_ref,
+                "text": view.text(prefix.head),
+            }
+            for prefix in top.prefixes
+        ],
+    }
 
 
 def slot_ranges(slots: bytes) -> list[list[int]]:

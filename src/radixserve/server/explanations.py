@@ -1,19 +1,27 @@
 """Explanations as clients see them: with the text of their tokens. In the usage of who asked, and at /cache/explain."""
 
-import msgspec
+from collections.abc import Callable, Sequence
 
-from radixserve.explanation import Explanation, Loss, Reason
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from radixserve.explanation import Branch, Explanation, Loss, Reason
 from radixserve.observe.wording import describe
-from radixserve.text.tokenizer import Tokenizer
+
+Text = Callable[[Sequence[int]], str]
+"""The text of token ids."""
 
 
 class NearestBranch(msgspec.Struct, frozen=True):
-    """What the cache has where the prompt goes on differently. `num_tokens`: to the end of the node."""
+    """What the cache has where the prompt goes on differently. `num_tokens`: to the end of the node.
 
-    text: str
+    `text` is of somebody else's prompt: it is left out of what any client may ask for.
+    """
+
     num_tokens: int
     hit_count: int
     admissions_ago: int
+    text: str | UnsetType = UNSET
 
 
 class CacheExplanation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -34,13 +42,8 @@ class CacheExplanation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     computed_by: str | None = None
 
 
-def with_text(explanation: Explanation, tokenizer: Tokenizer) -> CacheExplanation:
-    """The explanation and its words."""
-
-    def text(ids: tuple[int, ...]) -> str:
-        return tokenizer.decode(ids, skip_special_tokens=False)
-
-    branch = explanation.branch
+def with_text(explanation: Explanation, text: Text, *, branch_text: bool) -> CacheExplanation:
+    """The explanation and its words. `branch_text`: show the nearest branch's too."""
     return CacheExplanation(
         request_id=explanation.request_id,
         prompt_tokens=explanation.prompt_tokens,
@@ -52,9 +55,12 @@ def with_text(explanation: Explanation, tokenizer: Tokenizer) -> CacheExplanatio
         token_id=explanation.after[0],
         text_before=text(explanation.before),
         text_after=text(explanation.after),
-        nearest_branch=None
-        if branch is None
-        else NearestBranch(text(branch.token_ids), branch.num_tokens, branch.hit_count, branch.admissions_ago),
+        nearest_branch=_branch(explanation.branch, text if branch_text else None) if explanation.branch is not None else None,
         evicted=explanation.loss,
         computed_by=explanation.computed_by,
     )
+
+
+def _branch(branch: Branch, text: Text | None) -> NearestBranch:
+    shown = text(branch.token_ids) if text is not None else UNSET
+    return NearestBranch(branch.num_tokens, branch.hit_count, branch.admissions_ago, shown)
