@@ -16,7 +16,7 @@ from radixserve.server.service import Service
 from radixserve.text.answer_grammar import ToolUse, answer_grammar
 from radixserve.text.dialect import Dialect
 from radixserve.text.reply_parser import ReplyParser
-from radixserve.text.tool import Tool
+from radixserve.text.tools.tool import Tool
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ import msgspec
 
 from radixserve.errors import InvalidRequestError
 from radixserve.text.answer_grammar import Choice, ToolUse
-from radixserve.text.tool import Tool
+from radixserve.text.tools.tool import Tool
 
 MAX_TOOLS = 128
 _CHOICES: dict[str, Choice] = {"auto": "auto", "none": "none", "required": "required"}

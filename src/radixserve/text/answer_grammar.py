@@ -11,10 +11,10 @@ from typing import Literal
 
 from radixserve.errors import InvalidRequestError
 from radixserve.sampling_params import Grammar
-from radixserve.text.lark import ANY_OBJECT, TokenId, json_text, literal, up_to_marker
 from radixserve.text.reply_parser import END_THINK
-from radixserve.text.tool import Tool
-from radixserve.text.tool_form import ToolForm
+from radixserve.text.tools.form import ToolForm
+from radixserve.text.tools.lark import ANY_OBJECT, TokenId, json_text, literal, up_to_marker
+from radixserve.text.tools.tool import Tool
 
 Choice = Literal["auto", "none", "required"]
 

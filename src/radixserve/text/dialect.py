@@ -8,8 +8,8 @@ import numpy as np
 from radixserve.errors import ConfigError
 from radixserve.text.reply_parser import END_THINK, THINK, ReplyParser
 from radixserve.text.tokenizer import Tokenizer
-from radixserve.text.tool_form import ToolForm
-from radixserve.text.tool_forms import TOOL_FORMS, find_tool_form
+from radixserve.text.tools.form import ToolForm
+from radixserve.text.tools.forms import TOOL_FORMS, find_tool_form
 
 _LAST_TOKENS = 16
 """In which an opening <think> and the white space after it are looked for."""

@@ -7,10 +7,10 @@ that turns out to be none is given back as text.
 import re
 from collections.abc import Sequence
 
-from radixserve.text.json_call import Calls
 from radixserve.text.reply_pieces import Piece, ReasoningPiece, TextPiece
 from radixserve.text.reply_reader import Reading, ReplyReader
-from radixserve.text.tool_form import ToolForm
+from radixserve.text.tools.form import ToolForm
+from radixserve.text.tools.json_call import Calls
 
 THINK, END_THINK = "<think>", "</think>"
 _NOT_SPACE = re.compile(r"\S")

@@ -21,7 +21,7 @@ from radixserve.text.gguf_tokenizer import load_gguf
 from radixserve.text.hf_tokenizer import load_directory
 from radixserve.text.spec import TokenizerSpec
 from radixserve.text.token_bytes import TokenBytes
-from radixserve.text.tool_teaching import spell_out_calls, teach_tools
+from radixserve.text.tools.teaching import spell_out_calls, teach_tools
 
 _NEVER_MERGED = "\x02"
 """A character that no vocabulary joins with others: what is tokenized behind it is not at the beginning of its text."""
@@ -95,7 +95,7 @@ class Tokenizer:
     ) -> np.ndarray:
         """Token ids of a chat, int32 [n]. The template writes the BOS, if there is to be one.
 
-        `tools` are in OpenAI's form. A template that knows none gets them as text (see `tool_teaching`).
+        `tools` are in OpenAI's form. A template that knows none gets them as text (see `tools.teaching`).
 
         Raises InvalidRequestError if the model has no template, or for messages that can't be rendered with it.
         """

@@ -10,8 +10,8 @@ from radixserve.sampling_params import Grammar
 from radixserve.text.answer_grammar import ToolUse, answer_grammar
 from radixserve.text.reply_parser import ReplyParser
 from radixserve.text.reply_pieces import TextPiece, ToolArguments, ToolCallStart
-from radixserve.text.tool import Tool
-from radixserve.text.tool_forms import TOOL_FORMS
+from radixserve.text.tools.forms import TOOL_FORMS
+from radixserve.text.tools.tool import Tool
 
 BYTES = LLTokenizer("byte")
 WEATHER = Tool(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from radixserve.text.reply_parser import ReplyParser
 from radixserve.text.reply_pieces import Piece, ReasoningPiece, TextPiece, ToolArguments, ToolCallStart
 from radixserve.text.reply_reader import ReplyReader
-from radixserve.text.tool_forms import TOOL_FORMS, find_tool_form
+from radixserve.text.tools.forms import TOOL_FORMS, find_tool_form
 
 NAMES = ("f", "get_weather")
 HERMES = '<tool_call>\n{"name": "f", "arguments": {"a": "x<y}", "b": [1, {}]}}\n</tool_call>'

@@ -1,10 +1,10 @@
 """The forms of tool calls that are known, and which one a model uses."""
 
-from radixserve.text.hermes_form import HermesForm
-from radixserve.text.llama3_form import Llama3Form
-from radixserve.text.mistral_form import MistralForm
-from radixserve.text.pythonic_form import PythonicForm
-from radixserve.text.tool_form import ToolForm
+from radixserve.text.tools.form import ToolForm
+from radixserve.text.tools.hermes import HermesForm
+from radixserve.text.tools.llama3 import Llama3Form
+from radixserve.text.tools.mistral import MistralForm
+from radixserve.text.tools.pythonic import PythonicForm
 
 _FORMS: list[ToolForm] = [HermesForm(), Llama3Form(), MistralForm(), PythonicForm()]
 TOOL_FORMS = {form.name: form for form in _FORMS}

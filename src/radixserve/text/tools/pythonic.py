@@ -7,12 +7,12 @@ import json
 import re
 from collections.abc import Callable, Container, Sequence
 
-from radixserve.text.json_call import Calls
-from radixserve.text.lark import TokenId, several
-from radixserve.text.pythonic_grammar import pythonic_calls
 from radixserve.text.reply_reader import Reading, ReplyReader
-from radixserve.text.tool import Tool
-from radixserve.text.tool_form import call_id
+from radixserve.text.tools.form import call_id
+from radixserve.text.tools.json_call import Calls
+from radixserve.text.tools.lark import TokenId, several
+from radixserve.text.tools.pythonic_grammar import pythonic_calls
+from radixserve.text.tools.tool import Tool
 
 BEGIN, END = "<|python_start|>", "<|python_end|>"
 MAX_DEPTH = 64

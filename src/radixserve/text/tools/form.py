@@ -4,10 +4,10 @@ import secrets
 from collections.abc import Container, Sequence
 from typing import Protocol
 
-from radixserve.text.json_call import Calls
-from radixserve.text.lark import TokenId
 from radixserve.text.reply_reader import Reading, ReplyReader
-from radixserve.text.tool import Tool
+from radixserve.text.tools.json_call import Calls
+from radixserve.text.tools.lark import TokenId
+from radixserve.text.tools.tool import Tool
 
 
 class ToolForm(Protocol):

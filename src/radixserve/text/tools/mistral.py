@@ -5,10 +5,10 @@ import secrets
 import string
 from collections.abc import Container, Sequence
 
-from radixserve.text.json_call import Calls, read_json_call, read_json_value
-from radixserve.text.lark import ANY_TEXT, TokenId, calls_in_turn, json_calls, literal, marker, several, up_to_marker
 from radixserve.text.reply_reader import Reading, ReplyReader
-from radixserve.text.tool import Tool
+from radixserve.text.tools.json_call import Calls, read_json_call, read_json_value
+from radixserve.text.tools.lark import ANY_TEXT, TokenId, calls_in_turn, json_calls, literal, marker, several, up_to_marker
+from radixserve.text.tools.tool import Tool
 
 BEGIN, ARGS = "[TOOL_CALLS]", "[ARGS]"
 ID_LEN = 9

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from radixserve.errors import InvalidRequestError
-from radixserve.text.lark import json_text, literal
-from radixserve.text.tool import Tool
+from radixserve.text.tools.lark import json_text, literal
+from radixserve.text.tools.tool import Tool
 
 _ENFORCED = {"type", "properties", "required", "additionalProperties"}
 _DEFINITIONS = ("$defs", "definitions")

@@ -3,7 +3,7 @@
 from typing import Any
 
 from radixserve.text.chat_messages import normalize_messages
-from radixserve.text.tool_teaching import spell_out_calls, teach_tools
+from radixserve.text.tools.teaching import spell_out_calls, teach_tools
 
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
 CALL = {"type": "function", "id": "1", "function": {"name": "f", "arguments": '{"a": "é"}'}}

@@ -6,11 +6,11 @@ happen to be JSON.
 
 from collections.abc import Container, Sequence
 
-from radixserve.text.json_call import Calls, read_json_call
-from radixserve.text.lark import TokenId, json_calls, several
 from radixserve.text.reply_reader import Reading, ReplyReader
-from radixserve.text.tool import Tool
-from radixserve.text.tool_form import call_id
+from radixserve.text.tools.form import call_id
+from radixserve.text.tools.json_call import Calls, read_json_call
+from radixserve.text.tools.lark import TokenId, json_calls, several
+from radixserve.text.tools.tool import Tool
 
 TAG = "<|python_tag|>"
 

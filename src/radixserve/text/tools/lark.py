@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from radixserve.text.tool import NO_PARAMETERS, Tool
+from radixserve.text.tools.tool import NO_PARAMETERS, Tool
 
 TokenId = Callable[[str], int | None]
 """The id of a special token by its text; None where the text is none."""

@@ -5,11 +5,11 @@ It is also the one that a model whose chat template knows no tools is taught.
 
 from collections.abc import Container, Sequence
 
-from radixserve.text.json_call import Calls, read_json_call
-from radixserve.text.lark import ANY_TEXT, TokenId, json_calls, literal, marker, several, up_to_marker
 from radixserve.text.reply_reader import Reading, ReplyReader
-from radixserve.text.tool import Tool
-from radixserve.text.tool_form import call_id
+from radixserve.text.tools.form import call_id
+from radixserve.text.tools.json_call import Calls, read_json_call
+from radixserve.text.tools.lark import ANY_TEXT, TokenId, json_calls, literal, marker, several, up_to_marker
+from radixserve.text.tools.tool import Tool
 
 BEGIN, END = "<tool_call>", "</tool_call>"
 NEWLINE = "\n"
