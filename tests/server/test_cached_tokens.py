@@ -1,9 +1,13 @@
 """What replies say of the cache: always there, the same streamed or not, and what was cached on arrival."""
 
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
 import httpx
 import pytest
 
-from tests.server.running import RunningServer, frames
+from tests.server.running import RunningServer, frames, running
 
 PROMPT = "A prompt that several requests share, of about eighty characters, tokens here."
 
@@ -72,4 +76,47 @@ def test_a_request_s_log_line_shows_what_was_skipped(flushed: RunningServer) -> 
     assert f"prompt={len(PROMPT)} cached=0 (0%) generated=4 " in lines[0]
     assert f"prompt={len(PROMPT)} cached={len(PROMPT) - 1} (99%) generated=4 " in lines[1]
     assert "finish=length" in lines[1]
-    assert "ttft=" in lines[1]
+    assert re.search(r" queue=\d+ms ttft=\d+ms total=\d+ms ", lines[1])
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_eight_choices_compute_their_prompt_once(flushed: RunningServer, stream: bool) -> None:
+    """Seen by whoever scrapes the metrics."""
+    before = positions_computed(flushed)
+    usage = usage_of(flushed, "/v1/completions", stream=stream, n=8)
+    assert usage["prompt_tokens"] == len(PROMPT)
+    assert usage["prompt_tokens_details"] == {"cached_tokens": 0}
+    # Each choice needs the prompt's last token for its first, and three of its four are fed back.
+    assert positions_computed(flushed) - before == len(PROMPT) + 7 + 8 * 3
+
+
+def positions_computed(server: RunningServer) -> int:
+    server.wait_idle()
+    text = httpx.get(server.url + "/metrics").text
+    return int(float(re.search(r"^radixserve_computed_tokens_total (\S+)", text, re.MULTILINE)[1]))
+
+
+@pytest.fixture(scope="module")
+def tight(tiny_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A pool that four answers overrun, and chunks of 16 tokens."""
+    tmp_path = tmp_path_factory.mktemp("tight")
+    with running(tmp_path, tiny_model_dir, num_slots=150, max_batch_tokens=16, decode_reserve=0) as this:
+        yield this
+
+
+@pytest.mark.parametrize("route", ["/v1/completions", "/v1/chat/completions"])
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_was_cached_on_arrival_whatever_happens_later(tight: RunningServer, route: str, stream: bool) -> None:
+    """Case: cached tokens were missing in streams, and wrong for several choices, chunks and preempted requests."""
+    tight.wait_idle()
+    assert tight.post("/flush_cache").status_code == 200
+    before = tight.stats()["num_preemptions"]
+    body = body_of(route, "x" * 20) | {"max_tokens": 60, "n": 4, "stream": stream, "stream_options": {"include_usage": True}}
+    usages = []
+    for _ in range(2):
+        reply = tight.post(route, **body)
+        usages.append((frames(reply.text)[-2] if stream else reply.json())["usage"])
+    assert tight.wait_idle()["num_preemptions"] > before
+    num_prompt = usages[0]["prompt_tokens"]
+    assert [usage["prompt_tokens_details"]["cached_tokens"] for usage in usages] == [0, num_prompt - 1]
+    assert [usage["completion_tokens"] for usage in usages] == [240, 240]

@@ -155,6 +155,7 @@ class Generation:
             metrics.request_generated_tokens.observe(output.completion_tokens)
             if output.admitted_s is not None:
                 metrics.queue.observe(output.admitted_s - self.record.begin)
+                self.record.admitted = min(output.admitted_s, self.record.admitted or output.admitted_s)
 
     def _note_failure(self, error: Exception) -> None:
         self.record.finish = "error"

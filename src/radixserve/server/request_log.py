@@ -27,6 +27,8 @@ class RequestRecord:
 
     id: str
     begin: float = field(default_factory=time.monotonic)
+    admitted: float | None = None
+    """When the first of its choices began to run."""
     first_token: float | None = None
     status: int = CLIENT_GONE
     usage: Usage | None = None
@@ -41,6 +43,8 @@ class RequestRecord:
             cached = self.usage.prompt_tokens_details.cached_tokens
             percent = round(100 * cached / max(self.usage.prompt_tokens, 1))
             parts += [f"prompt={self.usage.prompt_tokens} cached={cached} ({percent}%) generated={self.usage.completion_tokens}"]
+        if self.admitted is not None:
+            parts.append(f"queue={(self.admitted - self.begin) * 1000:.0f}ms")
         if self.first_token is not None:
             parts.append(f"ttft={(self.first_token - self.begin) * 1000:.0f}ms")
         parts.append(f"total={(time.monotonic() - self.begin) * 1000:.0f}ms")
