@@ -1,12 +1,14 @@
 """What bad input gets: 400 or 413 at once, in OpenAI's error shape, naming field, value and limit, while others go on."""
 
 import json
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.server.running import RunningServer, frames
+from tests.server.running import RunningServer, frames, running
 
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 HI = [{"role": "user", "content": "Hi"}]
@@ -152,8 +154,9 @@ def test_bad_field(server: RunningServer, route: str, fields: dict[str, Any], pa
         (b'{"prompt": "\xff"}', "JSON"),
         (b'{"prompt": "a", "unknown": ' + b"[" * 3000 + b"]" * 3000 + b"}", "nested"),
         (b'{"prompt": "a", "tools": ' + b"[" * 3000 + b"]" * 3000 + b"}", "nested"),
+        (b'{"prompt": "a", "json_schema": {"a": ' + b"[" * 3000 + b"]" * 3000 + b"}}", "nested"),
     ],
-    ids=["empty", "cut", "array", "nan", "infinite", "not utf-8", "deep unknown", "deep tools"],
+    ids=["empty", "cut", "array", "nan", "infinite", "not utf-8", "deep unknown", "deep tools", "deep schema"],
 )
 def test_bad_json(server: RunningServer, body: bytes, holds: str) -> None:
     assert holds in error_of(httpx.post(server.url + COMPLETIONS, content=body))["message"]
@@ -205,6 +208,32 @@ def test_the_edge_of_the_pool(server: RunningServer, prompt_len: int, max_tokens
     assert reply.status_code == status
     if status == 200:
         assert reply.json()["usage"]["completion_tokens"] == max_tokens
+
+
+@pytest.fixture(scope="module")
+def short_context(tiny_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """Context 128, in a pool with room for more."""
+    with running(tmp_path_factory.mktemp("short"), tiny_model_dir, num_slots=500, max_context_len=128) as this:
+        yield this
+
+
+@pytest.mark.parametrize(
+    ("prompt_len", "max_tokens", "generated"),
+    [(126, 2, 2), (127, 1, 1), (127, 2, None), (128, 0, 0), (128, 1, None), (129, 0, None), (126, None, 2), (128, None, None)],
+)
+def test_the_edge_of_the_context(
+    short_context: RunningServer, prompt_len: int, max_tokens: int | None, generated: int | None
+) -> None:
+    """Case: a prompt that exactly filled the context was an internal error, and messages showed wrong limits."""
+    reply = short_context.post(COMPLETIONS, prompt="a" * prompt_len, max_tokens=max_tokens, ignore_eos=True)
+    if generated is None:
+        error = error_of(reply)
+        assert error["code"] == "context_length_exceeded"
+        assert f"the prompt has {prompt_len} tokens" in error["message"]
+        assert "the context holds 128" in error["message"]
+    else:
+        assert reply.status_code == 200, reply.text
+        assert reply.json()["usage"]["completion_tokens"] == generated
 
 
 def test_the_others_went_on(server: RunningServer) -> None:
