@@ -2,7 +2,7 @@
 
 from radixserve import kernels
 
-LEVELS = ("portable", "avx2", "avx512_bf16")
+LEVELS = ("portable", "avx2", "avx512", "avx512_bf16")
 
 
 def available_levels() -> list[str]:

@@ -15,11 +15,14 @@ from radixserve.models.loader import choose_operations, load_model
 from radixserve.models.native_operations import NativeOperations
 from radixserve.models.source import load_config
 from radixserve.text.tokenizer import Tokenizer
+from tests.kernel_levels import available_levels
 from tests.sequences import Sequences
 from tests.tiny_models import make_tiny_model
 
 if kernels.NOT_BUILT is not None:
     pytest.skip(kernels.NOT_BUILT, allow_module_level=True)
+
+from radixserve.kernels import _native
 
 CPU = torch.device("cpu")
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -79,6 +82,17 @@ def test_every_family_is_as_exact_as_by_torch(model_dir: Path) -> None:
 
 def test_every_family_has_the_same_bits_in_chunks_and_batches(model_dir: Path) -> None:
     check_bits(model_dir, tokens(100, 250), tokens(41, 250, seed=1))
+
+
+@pytest.mark.parametrize("level", available_levels())
+def test_every_level_is_exact_and_has_the_same_bits(level: str, tiny_model_dir: Path) -> None:
+    best = _native.level()
+    _native.choose_level(level)
+    try:
+        check_errors(tiny_model_dir, tokens(120, 250))
+        check_bits(tiny_model_dir, tokens(100, 250), tokens(41, 250, seed=1))
+    finally:
+        _native.choose_level(best)
 
 
 def test_the_default_model_is_as_exact_as_by_torch(default_model_dir: Path) -> None:

@@ -14,7 +14,7 @@ else:
 
 
 def level() -> str:
-    """The instruction sets that the kernels use: avx512_bf16, avx2 or portable. Only where they were built."""
+    """The instruction sets that the kernels use: avx512_bf16, avx512, avx2 or portable. Only where they were built."""
     return _native.level()
 
 

@@ -21,8 +21,8 @@ DTYPES = {
     "float16": torch.float16,
 }
 
-FAST_LEVELS = ("avx512_bf16",)
-"""Levels at which the native kernels are known to be faster than torch."""
+FAST_LEVELS = ("avx2", "avx512", "avx512_bf16")
+"""Levels at which the native kernels are known to be faster than torch in bfloat16."""
 
 
 def load_model(path: Path, dtype: torch.dtype, device: torch.device, operations: Operations | None = None) -> Decoder:
@@ -39,7 +39,7 @@ def choose_operations(
 ) -> tuple[Operations, str]:
     """What computes a model, and a line that says so and why.
 
-    `auto` is the native kernels where they can run it, on a CPU that computes in bfloat16, else torch. Raises ModelError for
+    `auto` is the native kernels where they can run it, on a CPU of the FAST_LEVELS, else torch. Raises ModelError for
     `native` and for a quantization where they can't.
     """
     if quantization == "int8":

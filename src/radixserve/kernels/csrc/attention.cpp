@@ -10,7 +10,7 @@
 
 #include "attention_items.h"
 
-#ifdef __AVX512BF16__
+#ifdef __AVX512F__
 #include "attention_tile_avx512.h"
 #else
 #include "attention_tile_portable.h"

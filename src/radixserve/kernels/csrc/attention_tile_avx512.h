@@ -1,6 +1,6 @@
-// The arithmetic of one tile with AVX512-BF16. Products are bf16 x bf16, sums float.
+// The arithmetic of one tile with AVX512. Products are bf16 x bf16, sums float.
 //
-// A score is one chain of vdpbf16ps over the pairs of dimensions in ascending order, an output one chain over the pairs of keys.
+// A score is one chain of `add_products` over the pairs of dimensions in ascending order, an output one chain over the pairs of keys.
 // Two loops do this. Few rows (decodes) transpose keys in registers on their way from the pool. Many rows (extends) share a tile
 // that is packed once: keys as [dimension pair][key], values as [key pair][column]. Their chains are the same, hence their bits.
 #pragma once
@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "attention_tile.h"
+#include "simd.h"
 
 namespace KERNEL_LEVEL {
 namespace {
@@ -24,14 +25,6 @@ inline __m512 exp2_vector(__m512 x) {
     for (int i = 3; i >= 0; --i) y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(EXP2_COEFFICIENTS[i]));
     return _mm512_scalef_ps(_mm512_fmadd_ps(y, r, _mm512_set1_ps(1.0f)), n);
 }
-
-inline __m512bh broadcast_pair(const uint16_t* pair) {
-    int32_t both;
-    std::memcpy(&both, pair, sizeof both);
-    return (__m512bh)_mm512_set1_epi32(both);
-}
-
-inline __m512bh load_pairs(const void* p) { return (__m512bh)_mm512_loadu_si512(p); }
 
 // Lanes of the 32 columns from `column` on that a row of the pool has; the rest is read as zero.
 inline __mmask32 columns_mask(int column, int head_dim) {
@@ -96,11 +89,9 @@ inline float weigh_row(const float* scores, uint64_t mask, float scale, uint16_t
     const float max = _mm512_reduce_max_ps(top);
     for (int i = 0; i < 4; ++i)
         s[i] = _mm512_maskz_mov_ps(__mmask16(mask >> (16 * i)), exp2_vector(_mm512_sub_ps(s[i], _mm512_set1_ps(max))));
-    const __m512bh ones = (__m512bh)_mm512_set1_epi16(0x3f80);
-    const __m512bh first = _mm512_cvtne2ps_pbh(s[1], s[0]), second = _mm512_cvtne2ps_pbh(s[3], s[2]);
-    _mm512_store_si512(p, (__m512i)first);
-    _mm512_store_si512(p + 32, (__m512i)second);
-    sum = _mm512_dpbf16_ps(_mm512_dpbf16_ps(_mm512_setzero_ps(), first, ones), second, ones);
+    for (int i = 0; i < 4; ++i) store(p + 16 * i, s[i]);
+    const __m512i ones = _mm512_set1_epi16(0x3f80);
+    sum = add_products(add_products(_mm512_setzero_ps(), load_pairs(p), ones), load_pairs(p + 32), ones);
     return max;
 }
 
@@ -156,7 +147,7 @@ inline void direct_scores(const KeyTile& tile, const KeyTile* next, const uint16
             for (int i = 0; i < 16; ++i)
 #pragma GCC unroll 8
                 for (int m = 0; m < M; ++m)
-                    acc[m] = _mm512_dpbf16_ps(acc[m], broadcast_pair(q + m * shape.padded + column + 2 * i), (__m512bh)keys[i]);
+                    acc[m] = add_products(acc[m], splat_pair(q + m * shape.padded + column + 2 * i), keys[i]);
         }
         for (int m = 0; m < M; ++m) _mm512_store_ps(scores[m] + key, acc[m]);
         if (next)
@@ -180,7 +171,7 @@ inline void direct_out(const KeyTile& tile, const KeyTile* next, const Rows& row
         for (int m = 0; m < M; ++m)
 #pragma GCC unroll 4
             for (int c = 0; c < 2 * C; ++c)
-                acc[m][c] = _mm512_dpbf16_ps(acc[m][c], broadcast_pair(w.p[m] + 2 * pair), (__m512bh)v[c]);
+                acc[m][c] = add_products(acc[m][c], splat_pair(w.p[m] + 2 * pair), v[c]);
         if (next) {
             prefetch_row(next->v + next->offsets[2 * pair] + column, 32 * C);
             prefetch_row(next->v + next->offsets[2 * pair + 1] + column, 32 * C);
@@ -229,14 +220,14 @@ inline void packed_scores(const float* k, const uint16_t* q, int padded, float (
     for (int m = 0; m < M; ++m)
         for (int i = 0; i < 4; ++i) acc[m][i] = _mm512_setzero_ps();
     for (int pair = 0; pair < padded / 2; ++pair) {
-        __m512bh keys[4];
+        __m512i keys[4];
 #pragma GCC unroll 4
         for (int i = 0; i < 4; ++i) keys[i] = load_pairs(k + pair * TILE + 16 * i);
 #pragma GCC unroll 6
         for (int m = 0; m < M; ++m) {
-            const __m512bh query = broadcast_pair(q + m * padded + 2 * pair);
+            const __m512i query = splat_pair(q + m * padded + 2 * pair);
 #pragma GCC unroll 4
-            for (int i = 0; i < 4; ++i) acc[m][i] = _mm512_dpbf16_ps(acc[m][i], query, keys[i]);
+            for (int i = 0; i < 4; ++i) acc[m][i] = add_products(acc[m][i], query, keys[i]);
         }
     }
     for (int m = 0; m < M; ++m)
@@ -249,14 +240,14 @@ inline void packed_out(const float* v, const Rows& rows, int first, int num_pair
     for (int m = 0; m < M; ++m)
         for (int n = 0; n < N; ++n) acc[m][n] = _mm512_setzero_ps();
     for (int pair = 0; pair < num_pairs; ++pair) {
-        __m512bh values[N];
+        __m512i values[N];
 #pragma GCC unroll 4
         for (int n = 0; n < N; ++n) values[n] = load_pairs(v + pair * padded + column + 16 * n);
 #pragma GCC unroll 6
         for (int m = 0; m < M; ++m) {
-            const __m512bh p = broadcast_pair(w.p[m] + 2 * pair);
+            const __m512i p = splat_pair(w.p[m] + 2 * pair);
 #pragma GCC unroll 4
-            for (int n = 0; n < N; ++n) acc[m][n] = _mm512_dpbf16_ps(acc[m][n], p, values[n]);
+            for (int n = 0; n < N; ++n) acc[m][n] = add_products(acc[m][n], p, values[n]);
         }
     }
     for (int m = 0; m < M; ++m)

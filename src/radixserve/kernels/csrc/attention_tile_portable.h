@@ -8,13 +8,21 @@
 namespace KERNEL_LEVEL {
 namespace {
 
+inline float multiply_add(float a, float b, float c) {
+#ifdef __FMA__
+    return __builtin_fmaf(a, b, c);
+#else
+    return a * b + c;
+#endif
+}
+
 inline float exp2_scalar(float x) {
     if (x < EXP2_UNDERFLOW) x = EXP2_UNDERFLOW;  // a NaN stays
     constexpr float ROUND = 12582912.0f;         // 1.5 * 2^23: adding it rounds to an integer
     const float shifted = x + ROUND, r = x - (shifted - ROUND);
     float y = EXP2_COEFFICIENTS[4];
-    for (int i = 3; i >= 0; --i) y = y * r + EXP2_COEFFICIENTS[i];
-    y = y * r + 1.0f;
+    for (int i = 3; i >= 0; --i) y = multiply_add(y, r, EXP2_COEFFICIENTS[i]);
+    y = multiply_add(y, r, 1.0f);
     int32_t exponent;
     std::memcpy(&exponent, &shifted, sizeof exponent);
     exponent -= 0x4b400000;  // the bits of ROUND
@@ -45,7 +53,7 @@ inline void fold_row(const Packed& packed, int num_keys, const Rows& rows, int i
     float p[TILE] = {}, max = LOWEST, old = rows.state.max[i];
     for (int d = 0; d < shape.head_dim; ++d) {
         const float q = widen(rows.q[i * shape.padded + d]);
-        for (int j = 0; j < TILE; ++j) p[j] += q * packed.k[d * TILE + j];
+        for (int j = 0; j < TILE; ++j) p[j] = multiply_add(q, packed.k[d * TILE + j], p[j]);
     }
     const uint64_t mask = rows.masks[i];
     for (int j = 0; j < TILE; ++j) {
@@ -59,7 +67,7 @@ inline void fold_row(const Packed& packed, int num_keys, const Rows& rows, int i
     for (int j = 0; j < LANES; ++j) sum[j] = sum[j] * keep + ((p[j] + p[j + 16]) + (p[j + 32] + p[j + 48])) * add;
     float tile_out[MAX_HEAD_DIM] = {};
     for (int j = 0; j < num_keys; ++j)
-        for (int d = 0; d < shape.padded; ++d) tile_out[d] += p[j] * packed.v[j * shape.padded + d];
+        for (int d = 0; d < shape.padded; ++d) tile_out[d] = multiply_add(p[j], packed.v[j * shape.padded + d], tile_out[d]);
     float* const out = rows.state.out + i * shape.padded;
     for (int d = 0; d < shape.padded; ++d) out[d] = out[d] * keep + tile_out[d] * add;
 }

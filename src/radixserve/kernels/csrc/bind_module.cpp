@@ -20,7 +20,7 @@ void set_num_threads(int n) {
 }
 
 static void choose_by_name(const std::string& name) {
-    for (Level candidate : {Level::portable, Level::avx2, Level::avx512_bf16})
+    for (Level candidate : {Level::portable, Level::avx2, Level::avx512, Level::avx512_bf16})
         if (name == level_name(candidate) && choose_level(candidate)) return;
     throw std::invalid_argument("level is '" + name + "': this CPU or this build has no such level");
 }

@@ -11,7 +11,7 @@ constexpr float SMALLEST = 1e-30f;
 constexpr float LARGEST_BYTE = 127.0f;
 constexpr uint8_t ZERO = 128;
 
-#ifdef __AVX512BF16__
+#ifdef __AVX512VNNI__
 
 INLINE Ints load_fours(const int8_t* p) { return reinterpret_cast<Ints>(_mm512_loadu_si512(p)); }
 INLINE Ints splat_four(const uint8_t* p) {
@@ -27,8 +27,6 @@ INLINE Ints add_products_of_bytes(Ints c, Ints a, Ints b) {
 INLINE void store_bytes(uint8_t* p, Floats x, int n) {
     _mm_mask_storeu_epi8(p, first(n), _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(x + splat(ZERO))));
 }
-INLINE float largest(Floats x) { return _mm512_reduce_max_ps(x); }
-
 #else
 
 INLINE Ints load_fours(const int8_t* p) {
@@ -36,24 +34,26 @@ INLINE Ints load_fours(const int8_t* p) {
     std::memcpy(&x, p, sizeof x);
     return x;
 }
+typedef uint32_t Bits __attribute__((vector_size(4 * WIDTH)));
 struct Four {
     int32_t at[4];
 };
 INLINE Four splat_four(const uint8_t* p) { return {{p[0], p[1], p[2], p[3]}}; }
 INLINE Ints add_products_of_bytes(Ints c, Four a, Ints b) {
-    for (int i = 0; i < 4; i++) c += a.at[i] * (reinterpret_cast<Ints>(reinterpret_cast<Pairs>(b) << (24 - 8 * i)) >> 24);
+    for (int i = 0; i < 4; i++) c += a.at[i] * (reinterpret_cast<Ints>(reinterpret_cast<Bits>(b) << (24 - 8 * i)) >> 24);
     return c;
 }
 INLINE void store_bytes(uint8_t* p, Floats x, int n) {
     for (int i = 0; i < n && i < WIDTH; i++) p[i] = static_cast<uint8_t>(x[i] + ZERO);
 }
+
+#endif
+
 INLINE float largest(Floats x) {
     float most = x[0];
     for (int i = 1; i < WIDTH; i++) most = x[i] > most ? x[i] : most;
     return most;
 }
-
-#endif
 
 INLINE Floats difference(Ints sums, const int32_t* offsets) {
     Ints taken;

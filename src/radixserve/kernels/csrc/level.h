@@ -1,7 +1,7 @@
 // Levels of instruction sets that the kernels are compiled for, and the one that this process uses.
 #pragma once
 
-enum class Level { portable, avx2, avx512_bf16 };
+enum class Level { portable, avx2, avx512, avx512_bf16 };
 
 // The best level that this CPU and operating system run; what `choose_level` set, if it was called.
 Level level();
@@ -13,6 +13,7 @@ bool choose_level(Level);
 #ifdef HAVE_X86_LEVELS
 #define AT_LEVEL(function, ...)                                              \
     (level() == Level::avx512_bf16 ? avx512_bf16::function(__VA_ARGS__)      \
+     : level() == Level::avx512    ? avx512::function(__VA_ARGS__)           \
      : level() == Level::avx2      ? avx2::function(__VA_ARGS__)             \
                                    : portable::function(__VA_ARGS__))
 #else
@@ -23,4 +24,5 @@ bool choose_level(Level);
 #define DECLARE_KERNEL(...)              \
     namespace portable { __VA_ARGS__; }  \
     namespace avx2 { __VA_ARGS__; }      \
+    namespace avx512 { __VA_ARGS__; }    \
     namespace avx512_bf16 { __VA_ARGS__; }

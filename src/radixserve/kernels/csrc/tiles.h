@@ -11,9 +11,10 @@
 
 namespace KERNEL_LEVEL {
 
-// The sums of ROWS rows and PANELS panels stay in registers: 24 of the 32 that AVX512 has.
-constexpr int MAX_ROWS = 12;
-constexpr int MAX_ROWS_OF_TWO_PANELS = 6;
+constexpr int VECTORS_OF_PANEL = PANEL / WIDTH;
+// The sums of ROWS rows and PANELS panels stay in registers: 24 of the 32 that AVX512 has, 8 or 12 of 16 elsewhere.
+constexpr int MAX_ROWS = WIDTH == 16 ? 12 : WIDTH == 8 ? 3 : 1;
+constexpr int MAX_ROWS_OF_TWO_PANELS = WIDTH == 16 ? 6 : 0;
 // Rows whose inputs leave room for a panel in the second-level cache.
 constexpr int64_t BLOCK_BYTES = 512 << 10;
 // How far ahead of its use a panel is asked for. The next panel follows on this one.
@@ -29,10 +30,12 @@ INLINE void finish(const Product& g, Floats (&sums)[ROWS][VECTORS], int64_t row,
             for (int j = 0; j < VECTORS; j++) sums[i][j] = sums[i][j] + load(g.bias + column + j * WIDTH);
     if (g.epilogue == Epilogue::silu_mul) {
         for (int i = 0; i < ROWS; i++)
-            for (int j = 0; j < VECTORS; j += 2) {
-                Floats gate = sums[i][j], negative = splat(0.0f) - gate;
-                Floats activated = gate / (splat(1.0f) + exponential(negative)) * sums[i][j + 1];
-                store(static_cast<bf16*>(g.y) + (row + i) * (g.n / 2) + (column + j * WIDTH) / 2, activated);
+            for (int j = 0; j < VECTORS / 2; j++) {
+                constexpr int HALF = VECTORS_OF_PANEL / 2;  // of a panel: gates, then ups
+                const int at = j / HALF * VECTORS_OF_PANEL + j % HALF;
+                Floats gate = sums[i][at], negative = splat(0.0f) - gate;
+                Floats activated = gate / (splat(1.0f) + exponential(negative)) * sums[i][at + HALF];
+                store(static_cast<bf16*>(g.y) + (row + i) * (g.n / 2) + column / 2 + j * WIDTH, activated);
             }
         return;
     }
@@ -49,34 +52,34 @@ INLINE void finish(const Product& g, Floats (&sums)[ROWS][VECTORS], int64_t row,
 template <class Product, int ROWS, int PANELS>
 static void tile(const Product& g, int64_t row, int64_t panel) {
     using Of = Operands<Product>;
-    constexpr int VECTORS = 2 * PANELS, GROUP = Of::GROUP;
+    constexpr int VECTORS = VECTORS_OF_PANEL * PANELS, GROUP = Of::GROUP;
     const auto* x = g.x + row * g.k;
     const auto* w = g.packed + panel * PANEL * g.k;
     const int64_t next = PANEL * g.k;
     typename Of::Sums sums[ROWS][VECTORS];
 #pragma GCC unroll 12
     for (int i = 0; i < ROWS; i++)
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int j = 0; j < VECTORS; j++) sums[i][j] = typename Of::Sums{};
     for (int64_t k = 0; k < g.k; k += GROUP, w += GROUP * PANEL) {
         typename Of::Groups b[VECTORS];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int j = 0; j < VECTORS; j++) {
-            const auto* source = w + (j / 2) * next + (j % 2) * GROUP * WIDTH;
+            const auto* source = w + (j / VECTORS_OF_PANEL) * next + (j % VECTORS_OF_PANEL) * GROUP * WIDTH;
             prefetch(reinterpret_cast<const char*>(source) + PREFETCH_BYTES);
             b[j] = Of::load(source);
         }
 #pragma GCC unroll 12
         for (int i = 0; i < ROWS; i++) {
             const auto a = Of::splat(x + i * g.k + k);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
             for (int j = 0; j < VECTORS; j++) sums[i][j] = Of::add(sums[i][j], a, b[j]);
         }
     }
     Floats results[ROWS][VECTORS];
 #pragma GCC unroll 12
     for (int i = 0; i < ROWS; i++)
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int j = 0; j < VECTORS; j++) results[i][j] = Of::result(g, sums[i][j], row + i, panel * PANEL + j * WIDTH);
     finish(g, results, row, panel * PANEL);
 }
