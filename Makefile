@@ -44,7 +44,6 @@ bench: setup ## Measure the radix tree.
 docs: setup ## Write the parts of docs/ that are made from the code.
 	$(BIN)/python docs/generate.py
 	$(BIN)/python docs/assets/walkthrough.py
-	$(BIN)/python docs/assets/picture.py docs/assets/walkthrough.svg "python examples/walkthrough.py" $(BIN)/python examples/walkthrough.py
 
 $(VENV)/torch:
 	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'RadixServe needs Python 3.11 or newer: set PYTHON')"

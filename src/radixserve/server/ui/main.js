@@ -178,7 +178,7 @@ function startWalkthrough() {
 }
 
 function wire() {
-  $("fit").addEventListener("click", () => tree.fit(true));
+  $("fit").addEventListener("click", () => tree.fit({ all: true, animate: true }));
   $("colour").addEventListener("change", () => { colours.mode = $("colour").value; draw(false); });
   $("walkthrough").addEventListener("click", () => { location.search = live ? "?walkthrough" : ""; });
   $("search").addEventListener("input", search);

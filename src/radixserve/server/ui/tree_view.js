@@ -9,6 +9,8 @@ import { count, plural, visible } from "./text.js";
 
 const still = matchMedia("(prefers-reduced-motion: reduce)");
 const TURN = 8;
+const READABLE = 0.85;
+const NARROW = 600;
 
 export class TreeView {
   /** `on`: {hover(id or null), select(id)}. */
@@ -33,19 +35,20 @@ export class TreeView {
 
   /** Draws the state as it is now; what became different moves, unless motion is unwanted. */
   draw({ wanted = [], only = null, animate = true } = {}) {
+    this.layout.labelLength = this.place.clientWidth < NARROW ? 16 : 28;
     this.layout.compute(wanted, only);
     this.order = new Map(this.state.victims.map((id, index) => [id, index + 1]));
-    if (this.followed) this.fit(animate);
+    if (this.followed) this.fit({ animate });
     this.#join(animate);
   }
 
-  /** Shows all of it, as large as it can be but not larger than life; a long tree from its top. */
-  fit(animate = false) {
-    this.followed = true;
+  /** Shows as much as can be read, from the top; with `all`, all of it, however small. */
+  fit({ all = false, animate = false } = {}) {
+    this.followed = !all;
     const { width, height } = this.place.getBoundingClientRect();
     if (!width || !this.layout.items) return;
     const tall = this.layout.rows * ROW;
-    const scale = Math.max(Math.min(this.largest, (width - 24) / (this.layout.width + 8), Math.max((height - 8) / tall, 0.85)), 0.85);
+    const scale = Math.max(Math.min(this.largest, (width - 24) / (this.layout.width + 8), (height - 8) / tall), all ? 0.05 : READABLE);
     const y = Math.max((height - tall * scale) / 2, 4);
     this.#go(zoomIdentity.translate(12, Math.min(y, 90)).scale(scale), animate);
   }
@@ -97,16 +100,20 @@ export class TreeView {
   }
 
   #drawEdges(items, speed) {
-    const move = (selection) => (speed ? selection.transition().duration(speed).ease(easeCubicOut) : selection.interrupt());
     const path = (item) => this.#path(item);
     const width = (item) => (item.kind === "more" ? 1.5 : Math.min(1.6 + Math.log2(item.data.tokens + 1) * 0.62, 9));
     const colour = (item) => (item.kind === "more" ? this.colours.theme["free-line"] : this.colours.of(item.data));
-    this.edges.selectAll("path").data(items, key).join(
-      (enter) => enter.append("path").attr("class", "edge").attr("d", path).attr("stroke", colour).attr("stroke-width", width)
-        .style("opacity", speed ? 0 : 1).call((added) => move(added).style("opacity", 1)),
-      (update) => update.call((kept) => move(kept).style("opacity", 1).attr("d", path).attr("stroke", colour).attr("stroke-width", width)),
-      (exit) => (speed ? exit.transition().duration(speed).attr("stroke", this.colours.theme.victim).style("opacity", 0).remove() : exit.remove()),
-    );
+    this.edges.selectAll("path.live").data(items, key).join(
+      (enter) => enter.append("path").attr("class", "edge live").attr("d", path).property("shape", path)
+        .call((added) => speed && fade(added.style("opacity", 0), speed, 1)),
+      (update) => update.each((item, i, all) => {
+        const shape = path(item);
+        if (all[i].shape === shape) return;
+        all[i].shape = shape;
+        glide(select(all[i]), speed).attr("d", shape);
+      }),
+      (exit) => (speed ? fade(exit.attr("class", "edge").attr("stroke", this.colours.theme.victim), speed, 0).remove() : exit.remove()),
+    ).attr("stroke", colour).attr("stroke-width", width);
   }
 
   #path(item) {
@@ -122,9 +129,13 @@ export class TreeView {
     const place = (item) => `translate(0 ${this.#y(item)})`;
     const groups = this.nodes.selectAll("g.item").data(items, key).join(
       (enter) => enter.append("g").attr("transform", place).each((item, i, all) => this.#make(select(all[i]), item))
-        .style("opacity", speed ? 0 : null).call((added) => speed && added.transition("fade").duration(speed).style("opacity", 1)),
-      (update) => update.call((kept) => (speed ? kept.transition("move").duration(speed).ease(easeCubicOut).attr("transform", place) : kept.interrupt("move").attr("transform", place))),
-      (exit) => (speed ? exit.attr("class", "leaving").transition("fade").duration(speed).style("opacity", 0).remove() : exit.remove()),
+        .property("row", (item) => item.row).call((added) => speed && fade(added.style("opacity", 0), speed, 1)),
+      (update) => update.each((item, i, all) => {
+        if (all[i].row === item.row) return;
+        all[i].row = item.row;
+        glide(select(all[i]), speed).attr("transform", place(item));
+      }),
+      (exit) => (speed ? fade(exit.attr("class", "leaving"), speed, 0).remove() : exit.remove()),
     );
     groups.each((item, i, all) => this.#fill(select(all[i]), item, speed));
   }
@@ -161,7 +172,6 @@ export class TreeView {
       return;
     }
     const node = item.data;
-    const move = (selection) => (speed && group.property("seen") ? selection.transition().duration(speed).ease(easeCubicOut) : selection.interrupt());
     const colour = this.colours.of(node);
     const turn = this.order.get(node.id);
     const pinned = this.state.pins.has(node.id);
@@ -173,17 +183,36 @@ export class TreeView {
       label.property("shown", item.text).selectAll("tspan").data(visible(item.text)).join("tspan")
         .attr("class", (piece) => (piece.mark ? "mark" : null)).text((piece) => piece.text);
     }
-    move(label).attr("x", item.labelX);
-    move(group.select(".pill")).attr("x", item.left).attr("width", item.pillWidth).attr("stroke", colour).attr("fill", this.colours.ground(colour));
-    move(group.select(".ring")).attr("x", item.left - 3).attr("width", item.pillWidth + 6);
-    group.select(".hit").attr("x", item.labelX).attr("width", item.right - item.labelX);
-    move(group.select(".slots")).attr("x", item.left + item.pillWidth / 2);
+    group.select(".pill").attr("stroke", colour).attr("fill", this.colours.ground(colour));
     group.select(".slots").text(item.slots);
     const badge = pinned ? "pinned" : node.locks ? "in use" : turn !== undefined && turn <= 3 ? `next ${turn}` : "";
-    move(group.select(".badge")).attr("x", item.left + 16);
     group.select(".badge").text(badge).classed("held", node.locks > 0).classed("turn", node.locks === 0);
-    group.property("seen", true);
+    this.#place(group, item, speed);
   }
+
+  /** Puts the parts of a node where they belong; they glide there if they stood elsewhere. */
+  #place(group, item, speed) {
+    const shape = `${item.labelX} ${item.left} ${item.pillWidth}`;
+    const before = group.property("shape");
+    if (before === shape) return;
+    group.property("shape", shape);
+    const move = (name) => glide(group.select(name), before ? speed : 0);
+    move(".label").attr("x", item.labelX);
+    move(".pill").attr("x", item.left).attr("width", item.pillWidth);
+    move(".ring").attr("x", item.left - 3).attr("width", item.pillWidth + 6);
+    move(".slots").attr("x", item.left + item.pillWidth / 2);
+    move(".badge").attr("x", item.left + 16);
+    group.select(".hit").attr("x", item.labelX).attr("width", item.right - item.labelX);
+  }
+}
+
+/** The selection in motion, or at once when there is no time. */
+function glide(selection, speed) {
+  return speed ? selection.transition().duration(speed).ease(easeCubicOut) : selection.interrupt();
+}
+
+function fade(selection, speed, opacity) {
+  return selection.transition("fade").duration(speed).style("opacity", opacity);
 }
 
 const key = (item) => `${item.kind}${item.id}`;
