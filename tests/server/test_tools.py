@@ -77,6 +77,16 @@ def test_a_forced_call_whole_and_streamed(client: openai.OpenAI, choice: Any) ->
     assert [chunk.finish_reason for chunk in chunks if chunk.finish_reason] == ["tool_calls"]
 
 
+def test_allowed_tools_are_the_ones_called_and_all_stay_in_the_prompt(client: openai.OpenAI) -> None:
+    asked = ASK | {"tools": [WEATHER, NOW], "parallel_tool_calls": False}
+    named = [{"type": "function", "function": {"name": "now"}}]
+    choice = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": named}}
+    reply = client.chat.completions.create(**asked, tool_choice=choice)
+    assert [call.function.name for call in reply.choices[0].message.tool_calls] == ["now"]
+    every = client.chat.completions.create(**asked | {"max_tokens": 1})
+    assert every.usage.prompt_tokens == reply.usage.prompt_tokens
+
+
 def test_each_choice_has_its_own_calls(client: openai.OpenAI) -> None:
     asked = ASK | {"tools": [WEATHER, NOW], "tool_choice": "required", "parallel_tool_calls": False}
     reply = client.chat.completions.create(**asked | {"temperature": 1.5, "seed": 3}, n=4)

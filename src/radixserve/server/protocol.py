@@ -11,7 +11,7 @@ from radixserve.errors import InvalidRequestError
 from radixserve.sampling_params import Grammar, SamplingParams
 from radixserve.server.constraints import ConstraintFields
 from radixserve.server.conversation import Conversation
-from radixserve.server.tool_fields import NamedChoice, ToolBody, read_tools, tool_use
+from radixserve.server.tool_fields import ToolBody, ToolChoice, read_tools, tool_use
 
 MAX_SALT_LEN = 256
 """In characters. A salt stays in memory as long as what was cached under it."""
@@ -133,8 +133,8 @@ class ChatBody(GenerationBody, kw_only=True):
     reasoning_effort: str | None = None
     """For chat templates that know it."""
     tools: list[ToolBody] | None = None
-    tool_choice: str | NamedChoice | None = None
-    """auto, none, required, or one function that must be called."""
+    tool_choice: ToolChoice | None = None
+    """auto, none, required, one function that must be called, or those that may be."""
     parallel_tool_calls: bool | None = None
     """false: at most one call an answer."""
     separate_reasoning: bool | None = None

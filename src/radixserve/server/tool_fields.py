@@ -36,11 +36,33 @@ class NamedFunction(msgspec.Struct):
     name: str
 
 
-class NamedChoice(msgspec.Struct):
+class NamedChoice(msgspec.Struct, tag_field="type", tag="function"):
     """`tool_choice` that demands a call of one function."""
 
     function: NamedFunction
+
+
+class NamedTool(msgspec.Struct):
+    """One of the tools of an AllowedTools."""
+
+    function: NamedFunction
     type: Literal["function"] = "function"
+
+
+class AllowedTools(msgspec.Struct):
+    """The tools that may be called, and whether one must be."""
+
+    tools: list[NamedTool]
+    mode: Literal["auto", "required"] = "auto"
+
+
+class AllowedChoice(msgspec.Struct, tag_field="type", tag="allowed_tools"):
+    """`tool_choice` that allows some of `tools`: all stay in the prompt, so that what is cached of it can be reused."""
+
+    allowed_tools: AllowedTools
+
+
+ToolChoice = str | NamedChoice | AllowedChoice
 
 
 def read_tools(bodies: list[ToolBody]) -> list[Tool]:
@@ -60,10 +82,15 @@ def read_tools(bodies: list[ToolBody]) -> list[Tool]:
     return tools
 
 
-def tool_use(tools: list[Tool], choice: str | NamedChoice, *, parallel: bool) -> ToolUse:
+def tool_use(tools: list[Tool], choice: ToolChoice, *, parallel: bool) -> ToolUse:
     """What use may be made of `tools`. Raises InvalidRequestError for a choice that can't be honoured."""
     if isinstance(choice, NamedChoice):
         return ToolUse(tools=[_chosen(tools, choice.function.name)], choice="required", parallel=False)
+    if isinstance(choice, AllowedChoice):
+        allowed = [_chosen(tools, tool.function.name) for tool in choice.allowed_tools.tools]
+        if not allowed:
+            raise InvalidRequestError("tool_choice allows no tools: name at least one, or send none", param="tool_choice")
+        return ToolUse(tools=allowed, choice=choice.allowed_tools.mode, parallel=parallel, others=len(allowed) < len(tools))
     if choice == "required" and not tools:
         raise InvalidRequestError("tool_choice is 'required': send at least one of tools", param="tool_choice")
     if choice not in _CHOICES:

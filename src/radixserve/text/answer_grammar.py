@@ -26,6 +26,8 @@ class ToolUse:
     tools: Sequence[Tool] = ()
     choice: Choice = "auto"
     parallel: bool = True
+    others: bool = False
+    """Whether the prompt shows tools that may not be called."""
 
     @property
     def allowed(self) -> bool:
@@ -54,7 +56,8 @@ def answer_grammar(text: Grammar | None, use: ToolUse, form: ToolForm, token_id:
 def _tool_rules(text: Grammar | None, use: ToolUse, form: ToolForm, token_id: TokenId) -> str:
     """Rules that define `answer`; empty when it is free."""
     forced = use.choice == "required"
-    if not forced and text is None and use.parallel and not any(tool.strict for tool in use.tools):
+    free = use.parallel and not use.others and not any(tool.strict for tool in use.tools)
+    if free and not forced and text is None:
         return ""
     answer = "calls" if forced else "reply" if text is None else f"calls | {_text_rule(text)}"
     return f"answer: {answer}\n" + form.rules(use.tools, token_id, parallel=use.parallel, strict_only=not forced)

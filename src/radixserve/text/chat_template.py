@@ -34,6 +34,8 @@ class ChatTemplate:
             """Whether it shows the model what tools there are."""
             self.knows_calls = "tool_calls" in source
             """Whether it shows calls of earlier turns, and their results."""
+            self.knows_developer = "developer" in source
+            """Whether it has a role of that name beside system."""
         except jinja2.TemplateError as error:
             raise ModelError(f"the model's chat template is not valid: {error}; give the model another one") from error
 

@@ -95,6 +95,7 @@ class Tokenizer:
     ) -> np.ndarray:
         """Token ids of a chat, int32 [n]. The template writes the BOS, if there is to be one.
 
+        A message of a developer is one of the system where the template knows no developer.
         `tools` are in OpenAI's form. A template that knows none gets them as text (see `tools.teaching`).
 
         Raises InvalidRequestError if the model has no template, or for messages that can't be rendered with it.
@@ -103,6 +104,8 @@ class Tokenizer:
         if template is None:
             raise InvalidRequestError("the model has no chat template: send a whole prompt to /v1/completions instead")
         shown, tools = self._shield(normalize_messages(messages), "messages"), self._shield(tools, "tools") or None
+        if not template.knows_developer:
+            shown = [message | {"role": "system"} if message["role"] == "developer" else message for message in shown]
         if not template.knows_calls:
             shown = spell_out_calls(shown)
         if not template.knows_tools:

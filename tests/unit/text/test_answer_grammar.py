@@ -82,6 +82,14 @@ def test_strict_tools_are_called_right_or_not_at_all(form: str) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
+def test_tools_that_are_shown_but_not_allowed_are_not_called(form: str) -> None:
+    grammar = grammar_of(form, ToolUse(tools=[WEATHER], others=True))
+    assert all(accepts(grammar, text) for text in ("Hello", GOOD[form]))
+    assert not accepts(grammar, GOOD[form].replace("get_weather", "now"))
+    assert not accepts(grammar, TWO[form])
+
+
+@pytest.mark.parametrize("form", FORMS)
 def test_what_is_forced_is_what_the_parser_reads(form: str) -> None:
     parser = ReplyParser(TOOL_FORMS[form], ["get_weather", "now"])
     pieces = parser.push(TWO[form]) + parser.finish()

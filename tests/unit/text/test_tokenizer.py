@@ -140,3 +140,11 @@ def test_missing_and_broken_files_are_named(tmp_path: Path) -> None:
     broken = write_directory(tmp_path / "template", byte_level(), chat_template="{% if %}")
     with pytest.raises(ModelError, match="chat template is not valid"):
         Tokenizer.load(broken)
+
+
+def test_a_developer_is_the_system_to_a_template_that_knows_none(tmp_path: Path) -> None:
+    shows = "{% for message in messages %}{{ message.role }}:{{ message.content }}{% endfor %}"
+    chat = [{"role": "developer", "content": "x"}]
+    for name, template, expected in (("old", shows, "system:x"), ("new", shows + "{# developer #}", "developer:x")):
+        tokenizer = Tokenizer.load(write_directory(tmp_path / name, byte_level(), chat_template=template))
+        assert tokenizer.decode(tokenizer.encode_chat(chat)) == expected

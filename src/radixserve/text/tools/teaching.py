@@ -24,7 +24,7 @@ def teach_tools(messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> 
         return messages
     lines = "\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools)
     text = SYSTEM.format(tools=lines)
-    if messages[0]["role"] in ("system", "developer"):
+    if messages[0]["role"] == "system":
         own = messages[0]["content"]
         return [messages[0] | {"content": f"{own}\n\n{text}" if own else text}, *messages[1:]]
     return [{"role": "system", "content": text}, *messages]
