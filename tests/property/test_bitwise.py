@@ -131,7 +131,7 @@ def kv_in_cache(engine: Engine, tokens: bytes) -> torch.Tensor:
     slots = torch.from_numpy(lease.slots[: lease.tree_len].astype(np.int64))
     engine.cache.release(lease)
     assert len(slots) * 4 == len(tokens)
-    runner = engine._runner
+    runner = engine.runner
     assert isinstance(runner, ModelRunner)
     return torch.stack([buffer[:, slots] for buffer in (runner.pool.k_buffer, runner.pool.v_buffer)]).view(torch.int16)
 

@@ -110,7 +110,7 @@ def test_preemptions_are_replayed(tmp_path: Path) -> None:
 
 def test_new_weights_flush_the_replayed_tree_too(tmp_path: Path) -> None:
     engine = recorded_engine(EngineConfig(), 160, tmp_path / "run.jsonl")
-    engine._runner.update_weights = lambda model: None  # type: ignore[method-assign]
+    engine.runner.update_weights = lambda model: None  # type: ignore[method-assign]
     traffic = Traffic(engine)
     for _ in range(2):
         traffic.send([1, 2, 3, 4], 3)

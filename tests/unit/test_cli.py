@@ -13,7 +13,7 @@ import pytest
 from radixserve.cli import main
 from radixserve.config import EngineConfig, ServerConfig
 
-COMMANDS = ["serve", "chat", "generate", "pull", "bench tree", "bench serve", "demo", "info", "simulate"]
+COMMANDS = ["serve", "chat", "generate", "pull", "bench tree", "bench serve", "bench profile", "demo", "info", "simulate"]
 
 
 def run(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:

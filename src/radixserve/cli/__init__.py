@@ -122,6 +122,14 @@ bench.command(
   radixserve bench compare --tokenizer ./model --peer vllm=http://127.0.0.1:8100
   radixserve bench compare --tokenizer model.gguf --peer llama.cpp=http://127.0.0.1:8200 --pid ours=123 --pid llama.cpp=456""",
 )
+bench.command(
+    "radixserve.cli.bench:profile",
+    help="Time steps of a model and fit the costs that `radixserve simulate` predicts times with.",
+    help_epilogue="""Examples:
+
+  radixserve bench profile
+  radixserve bench profile --model Qwen/Qwen2.5-0.5B-Instruct --output qwen.json""",
+)
 app.command(bench)
 
 

@@ -1,4 +1,4 @@
-"""`radixserve bench tree`, `serve` and `compare`."""
+"""`radixserve bench tree`, `serve`, `compare` and `profile`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,10 +6,12 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from radixserve.bench import compare as comparing
+from radixserve.bench import profile as profiling
 from radixserve.bench.compare_options import CompareOptions
 from radixserve.bench.serve import ServeBenchOptions, run
 from radixserve.bench.tree import bench_tree, print_rows
-from radixserve.cli.options import JsonFlag
+from radixserve.cli.options import EngineFlags, JsonFlag
+from radixserve.config import EngineConfig
 
 
 def tree(*, mooncake: Path | None = None, as_json: JsonFlag = False) -> None:
@@ -31,3 +33,19 @@ def serve(*, options: Annotated[ServeBenchOptions, Parameter(name="*")] = ServeB
 def compare(*, options: Annotated[CompareOptions, Parameter(name="*")]) -> int:
     """Runs the workloads on all servers in turn; returns the exit code."""
     return comparing.run(options)
+
+
+def profile(
+    *,
+    output: Path = Path("costs.json"),
+    as_json: JsonFlag = False,
+    engine: EngineFlags = EngineConfig(),  # noqa: B008 (frozen)
+) -> None:
+    """Measures, fits, writes and prints.
+
+    Parameters
+    ----------
+    output
+        The file to write, for `radixserve simulate --cost-model`.
+    """
+    profiling.profile(engine, output, as_json=as_json)

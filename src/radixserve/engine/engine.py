@@ -64,7 +64,7 @@ class Engine:
         self.info = info
         self.scheduler = scheduler
         self.tokenizer = tokenizer
-        self._runner = runner
+        self.runner = runner
         self._eos_ids = eos_ids
         self._grammars = grammars
         self._compiling: dict[Grammar, list[Req]] = {}
@@ -108,7 +108,7 @@ class Engine:
         batch = self.scheduler.plan()
         token_ids: list[int] = []
         if batch is not None:
-            result = self._runner.launch(batch).result()
+            result = self.runner.launch(batch).result()
             self.scheduler.commit(batch)
             outputs += self._deliver(batch, result)
             token_ids = result.token_ids
@@ -264,7 +264,7 @@ class Engine:
         if self.scheduler.has_work:
             return self._busy(message.rid, "update the weights")
         try:
-            self._runner.update_weights(message.model)
+            self.runner.update_weights(message.model)
         except ModelError as error:
             return RequestFailed(message.rid, "invalid_request", str(error), "model")
         return CommandResult(message.rid, f"loaded {message.model}, {self._empty_tree()}")

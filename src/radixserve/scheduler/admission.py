@@ -25,22 +25,22 @@ class Candidate:
     `key` is what may be reused: all of its tokens but the last, which must be computed to give logits, or fewer (`reusable_len`).
     """
 
-    __slots__ = ("key", "match", "req")
+    __slots__ = ("extend_len", "key", "match", "req")
 
     def __init__(self, req: Req, cache: PrefixCache) -> None:
         self.req = req
         self.key = req.tokens(req.reusable_len)
-        self.match: Match = cache.match(self.key, req.extra_key)
+        self._match(cache)
 
     def refresh(self, cache: PrefixCache) -> None:
         """Matches again, if the tree has changed where the last match ended."""
         if not cache.is_current(self.match):
-            self.match = cache.match(self.key, self.req.extra_key)
+            self._match(cache)
 
-    @property
-    def extend_len(self) -> int:
+    def _match(self, cache: PrefixCache) -> None:
+        self.match: Match = cache.match(self.key, self.req.extra_key)
+        self.extend_len = self.req.seq_len - self.match.cached_len
         """Tokens to compute if it were admitted now."""
-        return self.req.seq_len - self.match.cached_len
 
 
 def fcfs(candidates: list[Candidate]) -> list[Candidate]:

@@ -75,6 +75,8 @@ def from_recording(recording: Recording) -> list[SimRequest]:
         for arrival, token_id in step.tokens:
             if token_id >= 0:
                 given[arrival].append(token_id)
+        for arrival, run in step.forced:
+            given[arrival] += run
     answered = [(time_s, message, output) for (time_s, message), output in zip(asked, given, strict=True) if output]
     return [
         SimRequest(

@@ -21,7 +21,7 @@ from radixserve.simulator.jump import find_steady
 from radixserve.simulator.replay import counting_engine
 from radixserve.simulator.requests import VOCAB_SIZE, SimRequest
 
-MAX_WAITING = 256
+MAX_WAITING = 128
 """Requests that wait inside an engine."""
 END_ID = VOCAB_SIZE
 """Stops an answer that is shorter than was asked for."""

@@ -64,7 +64,7 @@ def test_bad_requests_are_refused_and_others_go_on() -> None:
 
 def test_logits_that_are_not_numbers_end_their_request_alone() -> None:
     engine = hash_engine(100)
-    launch = engine._runner.launch
+    launch = engine.runner.launch
 
     def broken(batch):
         step = launch(batch)
@@ -73,7 +73,7 @@ def test_logits_that_are_not_numbers_end_their_request_alone() -> None:
         ]
         return CountedStep(ids, step.logprobs)
 
-    engine._runner.launch = broken  # type: ignore[method-assign]
+    engine.runner.launch = broken  # type: ignore[method-assign]
     traffic = Traffic(engine)
     bad, good = traffic.send([1, 2, 3], 5), traffic.send([4, 5, 6], 5)
     traffic.run()

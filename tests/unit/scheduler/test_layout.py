@@ -9,8 +9,8 @@ from tests.traffic import Traffic
 def test_the_batch_of_the_same_decodes_is_the_same_until_one_comes_or_goes() -> None:
     engine = hash_engine(1000)
     batches: list[ForwardBatch] = []
-    launch = engine._runner.launch
-    engine._runner.launch = lambda batch: batches.append(batch) or launch(batch)
+    launch = engine.runner.launch
+    engine.runner.launch = lambda batch: batches.append(batch) or launch(batch)
     traffic = Traffic(engine)
     first, second = traffic.send([1, 2, 3], 30), traffic.send([4, 5], 12)
     for _ in range(5):

@@ -16,8 +16,8 @@ def test_a_step_mixes_decodes_and_chunks_within_the_budget() -> None:
     traffic.step()
     traffic.send([4] * 30, 2)
     batches = []
-    launch = engine._runner.launch
-    engine._runner.launch = lambda batch: batches.append(batch.extend_lens) or launch(batch)
+    launch = engine.runner.launch
+    engine.runner.launch = lambda batch: batches.append(batch.extend_lens) or launch(batch)
     for _ in range(4):
         traffic.step()
     assert batches == [[1, 9], [1, 9], [1, 9], [1, 3]]
