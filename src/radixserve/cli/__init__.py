@@ -1,4 +1,4 @@
-"""The command line: `radixserve serve | chat | generate | pull | bench | demo | info | simulate | top`.
+"""The command line: `radixserve serve | chat | generate | pull | bench | demo | info | simulate | top | explain`.
 
 This module holds the table of commands; each names the function that carries it out, which cyclopts imports only when it is
 called. So `radixserve --help` loads no torch. The flags of the commands are the fields of the settings classes.
@@ -78,6 +78,16 @@ app.command(
 
   radixserve top
   radixserve top --once --count 50 --url http://127.0.0.1:9000""",
+)
+app.command(
+    "radixserve.cli.explain:explain",
+    help="Say where the prompts of two requests part, and why, without a server.",
+    help_epilogue="""Examples, with request bodies as JSON or plain texts:
+
+  radixserve explain monday.json tuesday.json
+  radixserve explain a.txt b.txt --model Qwen/Qwen2.5-0.5B-Instruct --json
+
+Exit code 0: nothing breaks; 3: the prefix breaks; 1: they can't be compared.""",
 )
 app.command(
     "radixserve.cli.info:info",

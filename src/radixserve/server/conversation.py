@@ -16,6 +16,7 @@ from radixserve.server.service import Service
 from radixserve.text.answer_grammar import ToolUse, answer_grammar
 from radixserve.text.dialect import Dialect
 from radixserve.text.reply_parser import ReplyParser
+from radixserve.text.tokenizer import Tokenizer
 from radixserve.text.tools.tool import Tool
 
 
@@ -33,6 +34,16 @@ class Conversation:
     add_generation_prompt: bool = True
     continue_final_message: bool = False
     template_kwargs: dict[str, Any] = field(default_factory=dict)
+
+    def encode(self, tokenizer: Tokenizer) -> np.ndarray:
+        """The prompt's token ids, int32 [prompt_len]."""
+        return tokenizer.encode_chat(
+            self.messages,
+            tools=[tool.openai() for tool in self.tools],
+            add_generation_prompt=self.add_generation_prompt,
+            continue_final_message=self.continue_final_message,
+            template_kwargs=self.template_kwargs,
+        )
 
 
 @dataclass(frozen=True)
@@ -62,13 +73,7 @@ async def prepare(conversation: Conversation, service: Service) -> Turn:
 
 
 def _prepare(this: Conversation, dialect: Dialect) -> Turn:
-    prompt_ids = dialect.tokenizer.encode_chat(
-        this.messages,
-        tools=[tool.openai() for tool in this.tools],
-        add_generation_prompt=this.add_generation_prompt,
-        continue_final_message=this.continue_final_message,
-        template_kwargs=this.template_kwargs,
-    )
+    prompt_ids = this.encode(dialect.tokenizer)
     thinking = dialect.thinks(prompt_ids)
     reasoning = dialect.reasoning and this.separate_reasoning
     try:
