@@ -42,7 +42,7 @@ bench: setup ## Measure the radix tree.
 	$(BIN)/radixserve bench tree $(ARGS)
 
 docs: setup ## Write the parts of docs/ that are made from the code.
-	$(BIN)/python docs/generate.py
+	$(BIN)/python -m docs.generate
 	$(BIN)/python docs/assets/walkthrough.py
 
 $(VENV)/torch:

@@ -3,13 +3,19 @@
 A test compares the files with what this module makes now, so that a new setting can't stay undocumented.
 """
 
+import json
 from dataclasses import fields
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, get_args
 
 import docstring_parser
 
 from radixserve.config import EngineConfig, ServerConfig
+from radixserve.sampling.grammar import BACKENDS, GrammarBackend, find_backend
+from radixserve.text.tokenizer import Tokenizer
+from tests.schema_cases import CASES, SchemaCase, enforced
+from tests.tiny_models import EOS_ID, VOCAB_SIZE, make_tiny_model
 
 DOCS = Path(__file__).parent
 
@@ -43,6 +49,26 @@ For `radixserve serve`.
 | `HF_HOME`, `HF_TOKEN`, `HF_HUB_OFFLINE` | Read by huggingface_hub when a model has a hub name. |
 """
 
+JSON_SCHEMA = """# JSON Schema coverage
+
+Made by `make docs` from `tests/schema_cases.py`: change it there.
+
+Draft 2020-12, keyword by keyword, for the two libraries that can hold an answer to a schema (`--grammar-backend`). *Enforced*:
+the tests find that answers the schema allows can be given, and that those it forbids can't. *Refused*: a request with such a
+schema gets an error (HTTP 400) that names the keyword and its place. There is no third: no keyword is ignored. What is no
+keyword of JSON Schema is an annotation and changes nothing, as the standard has it.
+
+{table}
+
+Two things narrow an answer more than its schema does, in both: the properties of an object come in the order in which the schema
+names them, those that it does not name last; and JSON is written in one form (see [structured-output.md](structured-output.md)).
+With xgrammar a schema without a `type` that has `properties` or `items` stands for objects or arrays only, and a `pattern` has to
+match the whole text.
+"""
+
+PLAIN_HEADS = ("boolean schemas", "recursive", "annotations")
+"""Heads of rows, or words in them, that are no keywords."""
+
 
 def settings_table(config: type[Any]) -> str:
     """One row a field: flag, values, default, meaning."""
@@ -69,6 +95,33 @@ def _default(value: Any) -> str:
     return ("on" if value else "off") if isinstance(value, bool) else f"`{value}`"
 
 
+def json_schema() -> str:
+    """The text of docs/json-schema.md: each backend is asked for every case of the tests."""
+    with TemporaryDirectory() as folder:
+        tokenizer = Tokenizer.load(make_tiny_model(Path(folder) / "model"))
+    backends = [find_backend(name)(tokenizer, VOCAB_SIZE, frozenset({EOS_ID})) for name in BACKENDS]
+    rows = [f"| keyword | {' | '.join(BACKENDS)} |", "|---|" + "---|" * len(BACKENDS)]
+    for keyword in dict.fromkeys(case.keyword for case in CASES):
+        cases = [case for case in CASES if case.keyword == keyword]
+        rows.append(f"| {_code(keyword)} | {' | '.join(_coverage(backend, cases) for backend in backends)} |")
+    return JSON_SCHEMA.format(table="\n".join(rows))
+
+
+def _code(keyword: str) -> str:
+    """A row's head: keywords as code, words as they are."""
+    return ", ".join(f"`{word}`" if word not in PLAIN_HEADS else word for word in keyword.split(", "))
+
+
+def _coverage(backend: GrammarBackend, cases: list[SchemaCase]) -> str:
+    refused = [case for case in cases if not enforced(backend, case)]
+    if not refused:
+        return "enforced"
+    if len(refused) == len(cases):
+        return "refused"
+    examples = "; ".join(f"`{json.dumps(case.schema)}`" for case in refused)
+    return f"enforced, but for {examples}".replace("|", "\\|")
+
+
 def configuration() -> str:
     """The text of docs/configuration.md."""
     return CONFIGURATION.format(engine=settings_table(EngineConfig), server=settings_table(ServerConfig))
@@ -76,3 +129,4 @@ def configuration() -> str:
 
 if __name__ == "__main__":
     (DOCS / "configuration.md").write_text(configuration())
+    (DOCS / "json-schema.md").write_text(json_schema())

@@ -70,6 +70,7 @@ CASES = [
     SchemaCase("type", {"type": "object"}, ({}, {"a": 1}), ([],)),
     SchemaCase("type", {"type": ["integer", "null"]}, (1, None), ("1",)),
     SchemaCase("enum", {"enum": ["a", 1, None, [1]]}, ("a", 1, None, [1]), ("b", 2)),
+    SchemaCase("enum", {"type": "string", "enum": ["a", "b"]}, ("a",), ("c",)),
     SchemaCase("enum", {"type": "string", "enum": ["a", 1]}, ("a",), (1,)),
     SchemaCase("enum", {"enum": ["a", "bcd"], "minLength": 2}, ("bcd",), ("a",)),
     SchemaCase("const", {"const": {"a": [1]}}, ({"a": [1]},), ({"a": [2]}, 1)),

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from docs.generate import configuration
+from docs.generate import configuration, json_schema
 from radixserve.cli import app
 
 ROOT = Path(__file__).parents[2]
@@ -24,6 +24,10 @@ def shell_lines(page: Path) -> list[str]:
 
 def test_configuration_is_what_the_code_makes() -> None:
     assert (ROOT / "docs/configuration.md").read_text() == configuration(), "run `make docs`"
+
+
+def test_json_schema_coverage_is_what_the_backends_do() -> None:
+    assert (ROOT / "docs/json-schema.md").read_text() == json_schema(), "run `make docs`"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

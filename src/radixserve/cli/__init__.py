@@ -107,7 +107,7 @@ app.command(
   radixserve simulate run.jsonl --export trace.jsonl""",
 )
 
-bench = App(name="bench", help="Measure the radix tree, or a server.", help_epilogue="")
+bench = App(name="bench", help="Measure the radix tree, structured output, or a server.", help_epilogue="")
 bench.command(
     "radixserve.cli.bench:tree",
     help="Measure the radix tree alone: no model, no server.",
@@ -139,6 +139,14 @@ bench.command(
 
   radixserve bench profile
   radixserve bench profile --model Qwen/Qwen2.5-0.5B-Instruct --output qwen.json""",
+)
+bench.command(
+    "radixserve.cli.bench:structured",
+    help="Make JSON records under a schema, with and without the cache and jump-forward.",
+    help_epilogue="""Examples:
+
+  radixserve bench structured
+  radixserve bench structured --num-requests 64 --concurrency 16 --output-file structured.json""",
 )
 app.command(bench)
 

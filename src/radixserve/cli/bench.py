@@ -1,4 +1,4 @@
-"""`radixserve bench tree`, `serve`, `compare` and `profile`."""
+"""`radixserve bench tree`, `serve`, `compare`, `structured` and `profile`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,8 +7,10 @@ from cyclopts import Parameter
 
 from radixserve.bench import compare as comparing
 from radixserve.bench import profile as profiling
+from radixserve.bench import structured as structured_output
 from radixserve.bench.compare_options import CompareOptions
 from radixserve.bench.serve import ServeBenchOptions, run
+from radixserve.bench.structured import StructuredBenchOptions
 from radixserve.bench.tree import bench_tree, print_rows
 from radixserve.cli.options import EngineFlags, JsonFlag
 from radixserve.config import EngineConfig
@@ -49,3 +51,8 @@ def profile(
         The file to write, for `radixserve simulate --cost-model`.
     """
     profiling.profile(engine, output, as_json=as_json)
+
+
+def structured(*, options: Annotated[StructuredBenchOptions, Parameter(name="*")] = StructuredBenchOptions()) -> int:  # noqa: B008
+    """Runs the four engines in turn; returns the exit code."""
+    return structured_output.run(options)

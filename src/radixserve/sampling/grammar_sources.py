@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -39,20 +39,31 @@ class Tag:
 
 
 def read_structural_tag(source: str) -> list[Tag]:
-    """The tags of {"structures": [{"begin", "schema", "end"}], "triggers": [texts]}; InvalidRequestError if it is no such thing."""
+    """The tags of {"structures": [{"begin", "schema", "end"}], "triggers": [texts]}, or of {"format": {"type": "triggered_tags",
+    "triggers": [texts], "tags": [{"begin", "content": {"type": "json_schema", "json_schema"}, "end"}]}}.
+
+    Raises InvalidRequestError if it is neither.
+    """
     try:
         spec = msgspec.json.decode(source, type=_StructuralTag)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise InvalidRequestError(f"the structural_tag can't be read: {error}", param="grammar") from error
-    tags = []
-    for structure in spec.structures:
-        trigger = next((text for text in spec.triggers if text and structure.begin.startswith(text)), None)
-        if trigger is None:
-            raise InvalidRequestError(
-                f"the structural_tag has no trigger for the begin {structure.begin!r:.60}: it must start with one", param="grammar"
-            )
-        tags.append(Tag(trigger, structure.begin, structure.schema, structure.end))
-    return tags
+    structures, triggers = spec.structures, spec.triggers
+    if spec.format is not None:
+        structures = [_Structure(tag.begin, tag.content.json_schema, tag.end) for tag in spec.format.tags]
+        triggers = spec.format.triggers
+    if not structures:
+        raise InvalidRequestError("the structural_tag has no structures: name at least one, and its trigger", param="grammar")
+    return [Tag(_trigger(structure.begin, triggers), structure.begin, structure.schema, structure.end) for structure in structures]
+
+
+def _trigger(begin: str, triggers: list[str]) -> str:
+    for trigger in triggers:
+        if trigger and begin.startswith(trigger):
+            return trigger
+    raise InvalidRequestError(
+        f"the structural_tag has no trigger for the begin {begin!r:.60}: it must start with one", param="grammar"
+    )
 
 
 class _Structure(msgspec.Struct):
@@ -61,9 +72,27 @@ class _Structure(msgspec.Struct):
     end: str
 
 
-class _StructuralTag(msgspec.Struct):
-    structures: Annotated[list[_Structure], msgspec.Meta(min_length=1)]
+class _Content(msgspec.Struct, forbid_unknown_fields=True):
+    type: Literal["json_schema"]
+    json_schema: dict[str, Any]
+
+
+class _FormatTag(msgspec.Struct):
+    begin: str
+    content: _Content
+    end: str
+
+
+class _Format(msgspec.Struct, forbid_unknown_fields=True):
+    type: Literal["triggered_tags"]
     triggers: list[str]
+    tags: list[_FormatTag]
+
+
+class _StructuralTag(msgspec.Struct):
+    structures: list[_Structure] = []
+    triggers: list[str] = []
+    format: _Format | None = None
 
 
 def refused_keyword(schema: Any, keywords: frozenset[str], backend: str) -> InvalidRequestError:

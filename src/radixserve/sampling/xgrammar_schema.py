@@ -49,6 +49,9 @@ def _enforced(here: dict[str, Any], keyword: str) -> bool:
     if keyword in ANYWHERE:
         return True
     alone = next((name for name in ALONE if name in here), None)
+    if alone in ("const", "enum") and keyword == "type":
+        values = here["enum"] if alone == "enum" else [here["const"]]
+        return isinstance(values, list) and all(_is_of(value, here["type"]) for value in values)
     if alone is not None:
         return keyword == alone and (alone != "$ref" or here["$ref"] == "#" or str(here["$ref"]).startswith("#/"))
     kind = here.get("type", "object" if "properties" in here else "array" if "items" in here else None)
@@ -68,6 +71,13 @@ def _enforced(here: dict[str, Any], keyword: str) -> bool:
         case "items":
             return not isinstance(here["items"], list)
     return True
+
+
+def _is_of(value: Any, kind: Any) -> bool:
+    """Whether a type that stands beside a value says nothing new about it."""
+    kinds: dict[str, tuple[type, ...]] = {"string": (str,), "boolean": (bool,), "null": (type(None),), "integer": (int,)}
+    kinds |= {"number": (int, float), "array": (list,), "object": (dict,)}
+    return isinstance(kind, str) and type(value) in kinds.get(kind, ())
 
 
 def _plain_types(here: dict[str, Any]) -> bool:

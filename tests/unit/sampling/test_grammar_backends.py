@@ -47,6 +47,19 @@ TAG = Grammar(
     "structural_tag",
     json.dumps({"structures": [{"begin": "<f>", "schema": {"type": "integer"}, "end": "</f>"}], "triggers": ["<f"]}),
 )
+NEW_TAG = Grammar(
+    "structural_tag",
+    json.dumps(
+        {
+            "type": "structural_tag",
+            "format": {
+                "type": "triggered_tags",
+                "triggers": ["<f"],
+                "tags": [{"begin": "<f>", "content": {"type": "json_schema", "json_schema": {"type": "integer"}}, "end": "</f>"}],
+            },
+        }
+    ),
+)
 
 
 @pytest.mark.parametrize(
@@ -64,6 +77,7 @@ TAG = Grammar(
         (SCHEMA, '{"a": 1', False),
         (TAG, "well\n<f>12</f>, then", True),
         (TAG, "<f>12", False),
+        (NEW_TAG, "so <f>12</f>", True),
     ],
 )
 def test_an_answer_ends_where_its_language_lets_it(
@@ -101,6 +115,7 @@ def test_nothing_else_is_let_through(backend: GrammarBackend, tokenizer: Tokeniz
         (Grammar("choice", "[1]"), "texts"),
         (Grammar("structural_tag", "{}"), "structures"),
         (Grammar("structural_tag", '{"structures": [{"begin": "a", "schema": {}, "end": "b"}], "triggers": ["c"]}'), "trigger"),
+        (Grammar("structural_tag", '{"format": {"type": "sequence"}}'), "sequence"),
         (Grammar("json_schema", "{"), "not JSON"),
         (Grammar("json_schema", "[]"), "object"),
         (Grammar("json_schema", "[" * 100_000), "not JSON"),
