@@ -4,7 +4,6 @@ All servers run at once, and only one is asked at a time. Runs are interleaved: 
 before the next one starts, so that whatever changes on the machine changes for all. Who comes first changes from rep to rep.
 """
 
-import asyncio
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
@@ -14,12 +13,14 @@ from typing import Any
 
 import msgspec
 import psutil
+import uvloop
 from rich.console import Console
 
 from radixserve.bench import report
 from radixserve.bench.client import BenchClient, RequestShape
 from radixserve.bench.compare_load import LoadMeter, wait_until_quiet
 from radixserve.bench.compare_options import CompareOptions
+from radixserve.bench.compare_recorded import load_recorded
 from radixserve.bench.compare_result import OURS, MeasuredRun, Result, find_warnings
 from radixserve.bench.compare_workloads import NAMES, ComparedWorkload, WordPrompts, make_workloads
 from radixserve.bench.load import run_workload
@@ -53,12 +54,14 @@ class _Target:
 def run(options: CompareOptions) -> int:
     """Runs the comparison and prints it. Exit code 0, or 1 if a request failed. Raises ConfigError."""
     servers, names = parse_servers(options), parse_workloads(options)
-    prompts = WordPrompts(Tokenizer.load(options.tokenizer))
-    reps = [make_workloads(names, prompts, options, rep) for rep in range(options.reps)]
+    tokenizer = Tokenizer.load(options.tokenizer)
+    prompts, recorded = WordPrompts(tokenizer), load_recorded(names, options, tokenizer)
+    reps = [make_workloads(names, prompts, options, rep, recorded) for rep in range(options.reps)]
     warm_up = _warm_up(prompts, options.seed)
     console = Console(stderr=True)
-    models, runs = asyncio.run(_measure(servers, reps, warm_up, options, console))
-    result = Result(runs, [server.name for server in servers])
+    models, runs = uvloop.run(_measure(servers, reps, warm_up, options, console))
+    notes = {name: workloads[0].note for name, workloads in recorded.items() if workloads[0].note}
+    result = Result(runs, [server.name for server in servers], notes)
     _publish(options, models, result)
     return 1 if any(run.errors for run in runs) else 0
 
@@ -88,6 +91,8 @@ def parse_workloads(options: CompareOptions) -> list[str]:
         "--max-concurrency": o.max_concurrency,
         "--question-len": o.question_len,
         "--output-len": o.output_len,
+        "--agent-sessions": o.agent_sessions,
+        "--agent-max-len": o.agent_max_len,
     }
     for flag, value in counts.items():
         if value < 1:

@@ -24,16 +24,16 @@ class CompareOptions:
     """Model to ask for; by default the first that each server lists."""
 
     workloads: str = "shared,warm,unique,single,decode8,prefill"
-    """Which workloads, in this order."""
+    """Which workloads, in this order. There are two more, of recorded sessions: agent and chats."""
 
     reps: int = 3
     """How often each workload is run on each server."""
 
     num_requests: int = 24
-    """shared, warm, unique: requests of a run."""
+    """shared, warm, unique: requests of a run; chats: dialogues."""
 
     max_concurrency: int = 8
-    """shared, warm, unique: requests open at once."""
+    """shared, warm, unique, agent, chats: requests open at once."""
 
     prefix_len: int = 1024
     """shared, warm: tokens that all prompts have in common; unique and prefill have as many of their own."""
@@ -42,7 +42,19 @@ class CompareOptions:
     """shared, warm, unique, prefill: tokens after the prefix."""
 
     output_len: int = 32
-    """shared, warm, unique: tokens of an answer."""
+    """shared, warm, unique, agent, chats: tokens of an answer."""
+
+    agent_path: Path | None = None
+    """agent: sessions of mini-SWE-agent, a folder of JSONL files. Each prompt is sent as recorded."""
+
+    agent_sessions: int = 4
+    """agent: sessions of a run."""
+
+    agent_max_len: int = 8192
+    """agent: sessions are cut before the first step of more tokens, answer included: the smallest context of all servers."""
+
+    chats_path: Path | None = None
+    """chats: dialogues of MT-Bench-101, a JSONL file. The server's own answers are fed back."""
 
     wait_quiet_s: float = 6.0
     """Wait up to so long before each run for half a second in which nothing else uses the machine."""

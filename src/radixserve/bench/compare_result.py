@@ -1,7 +1,7 @@
 """From the runs of `radixserve bench compare` to ratios, medians, a table and a JSON."""
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,6 +59,8 @@ class Result:
     runs: Sequence[MeasuredRun]
     servers: Sequence[str] = field(default=(OURS,))
     """Ours first."""
+    notes: Mapping[str, str] = field(default_factory=dict)
+    """What was left out of a workload."""
 
     @property
     def workloads(self) -> list[str]:
@@ -85,12 +87,14 @@ class Result:
                 for workload, peer in self._cells()
                 if peer != OURS and (ratios := self.ratios(workload, peer))
             ],
+            "notes": dict(self.notes),
             "runs": [run.to_json() for run in self.runs],
         }
 
     def table(self) -> Table:
         """Medians of each workload on each server, and the ratios run by run."""
         caption = "Medians. tokens/s: of the prompt for prefill, else of the answers. ratio: ours to the peer's."
+        caption += "".join(f" {name}: {note}." for name, note in self.notes.items())
         table = Table(box=SIMPLE, caption=caption, show_edge=False, padding=0)
         for name in ("workload", "server", "tokens/s", "first\ntoken", "cached", "foreign\ncores", "ratio", "run by run"):
             table.add_column(name, justify="left" if name in ("workload", "server") else "right", no_wrap=True)
@@ -127,12 +131,13 @@ def find_warnings(compared: ComparedWorkload, summary: Summary, foreign_cores: f
         found.append("the machine was never quiet before it")
     if foreign_cores is not None and foreign_cores > MOST_FOREIGN_CORES:
         found.append(f"anything else used {foreign_cores:.2f} cores: measure again")
-    if summary.prompt_tokens != summary.requests * compared.prompt_len:
+    if compared.prompt_len is not None and summary.prompt_tokens != summary.requests * compared.prompt_len:
         found.append(f"{summary.prompt_tokens} prompt tokens, not {summary.requests} x {compared.prompt_len}: another tokenizer")
     if summary.completion_tokens != summary.requests * compared.answer_len:
         found.append(f"{summary.completion_tokens} answer tokens, not {summary.requests} x {compared.answer_len}: ended early")
-    if (summary.cached_tokens or 0) > compared.reusable_len + CHANCE_HITS * summary.requests:
-        found.append(f"{summary.cached_tokens} tokens cached of {compared.reusable_len} shared: seen before, set another --seed")
+    reusable_len = compared.reusable_len
+    if reusable_len is not None and (summary.cached_tokens or 0) > reusable_len + CHANCE_HITS * summary.requests:
+        found.append(f"{summary.cached_tokens} tokens cached of {reusable_len} shared: seen before, set another --seed")
     return tuple(found)
 
 

@@ -1,21 +1,24 @@
-"""The workloads of `radixserve bench compare`: prompts of an exact length in tokens, sent as text.
+"""The workloads of `radixserve bench compare`: prompts of an exact length in tokens, sent as text, and recorded ones.
 
-A prompt is a row of words of one token each, so that every server with this tokenizer sees the promised length, and tokenizes as a
-server does. The same seed and rep give the same prompts to each server; another rep has a fresh prefix. No prompt's tokens beyond
-the shared prefix occur in another, but for a first word or two by chance.
+A made-up prompt is a row of words of one token each, so that every server with this tokenizer sees the promised length, and
+tokenizes as a server does. The same seed and rep give the same prompts to each server; another rep has a fresh prefix. No prompt's
+tokens beyond the shared prefix occur in another, but for a first word or two by chance.
 """
 
 import random
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from radixserve.bench.compare_options import CompareOptions
+from radixserve.bench.compare_recorded import RECORDED
 from radixserve.bench.workloads import TextSession, Turn, Workload
 from radixserve.errors import ConfigError
 from radixserve.text.tokenizer import Tokenizer
 
-NAMES = ("shared", "warm", "unique", "single", "decode8", "prefill")
+MADE_UP = ("shared", "warm", "unique", "single", "decode8", "prefill")
+NAMES = (*MADE_UP, *RECORDED)
 SHORT_PROMPT_LEN = 32
 LONG_ANSWER_LEN = 128
 LEAST_WORDS = 1000
@@ -30,10 +33,11 @@ class ComparedWorkload:
 
     workload: Workload
     max_concurrency: int
-    prompt_len: int
     answer_len: int
-    reusable_len: int = 0
-    """What any cache can reuse, of all prompts together: more means that it was not empty at the start."""
+    prompt_len: int | None = None
+    """None: prompts of any length, which tokenizers and templates may count otherwise."""
+    reusable_len: int | None = None
+    """What any cache can reuse, of all prompts together: more means that it was not empty at the start. None: not known."""
 
     @property
     def name(self) -> str:
@@ -64,12 +68,28 @@ class WordPrompts:
             raise ConfigError(f"a prompt of {num_tokens} words has {found} tokens: this tokenizer does not keep words apart")
 
 
-def make_workloads(names: Sequence[str], prompts: WordPrompts, options: CompareOptions, rep: int) -> list[ComparedWorkload]:
-    """The named workloads of one rep. Raises ConfigError for lengths that can't be, or a tokenizer that can't make them."""
-    made = [_make(name, prompts, options, f"{options.seed}/{rep}") for name in names]
-    for compared in made:
+def make_workloads(
+    names: Sequence[str],
+    prompts: WordPrompts,
+    options: CompareOptions,
+    rep: int,
+    recorded: Mapping[str, Sequence[Workload]] = MappingProxyType({}),
+) -> list[ComparedWorkload]:
+    """The named workloads of one rep. `recorded`: see `load_recorded`.
+
+    Raises ConfigError for lengths that can't be, or a tokenizer that can't make them.
+    """
+    made = []
+    for name in names:
+        if name in recorded:
+            found = recorded[name][rep]
+            made.append(ComparedWorkload(workload=found, max_concurrency=options.max_concurrency, answer_len=options.output_len))
+            continue
+        compared = _make(name, prompts, options, f"{options.seed}/{rep}")
+        assert compared.prompt_len is not None
         for session in compared.workload.sessions:
             prompts.check(str(session.turns[0].content), compared.prompt_len)
+        made.append(compared)
     return made
 
 

@@ -21,7 +21,7 @@ from radixserve.bench import compare_load
 from radixserve.bench.compare import CompareOptions, Server, in_turn, run
 from radixserve.bench.compare_load import LoadMeter, wait_until_quiet
 from radixserve.bench.compare_result import MeasuredRun, Result, find_warnings
-from radixserve.bench.compare_workloads import NAMES, ComparedWorkload, WordPrompts, make_workloads
+from radixserve.bench.compare_workloads import MADE_UP, ComparedWorkload, WordPrompts, make_workloads
 from radixserve.bench.record import Record
 from radixserve.bench.report import summarize
 from radixserve.errors import ConfigError
@@ -73,22 +73,22 @@ def texts(compared: ComparedWorkload) -> list[str]:
 
 
 def made(options: CompareOptions, prompts: WordPrompts, rep: int = 0) -> dict[str, ComparedWorkload]:
-    return {compared.name: compared for compared in make_workloads(NAMES, prompts, options, rep)}
+    return {compared.name: compared for compared in make_workloads(MADE_UP, prompts, options, rep)}
 
 
 def test_workloads_have_their_lengths_and_share_what_they_promise(options: CompareOptions, prompts: WordPrompts) -> None:
     found = made(options, prompts)
     lengths = {name: {len(text.split()) for text in texts(compared)} for name, compared in found.items()}
     assert lengths == {"shared": {8}, "warm": {8}, "unique": {8}, "single": {32}, "decode8": {32}, "prefill": {8}}
-    assert [len(texts(found[name])) for name in NAMES] == [3, 3, 3, 1, 8, 1]
-    assert [found[name].reusable_len for name in NAMES] == [12, 18, 0, 0, 0, 0]
-    answers = {name: {session.turns[0].max_tokens for session in found[name].workload.sessions} for name in NAMES}
+    assert [len(texts(found[name])) for name in MADE_UP] == [3, 3, 3, 1, 8, 1]
+    assert [found[name].reusable_len for name in MADE_UP] == [12, 18, 0, 0, 0, 0]
+    answers = {name: {session.turns[0].max_tokens for session in found[name].workload.sessions} for name in MADE_UP}
     assert answers == {"shared": {5}, "warm": {5}, "unique": {5}, "single": {128}, "decode8": {128}, "prefill": {1}}
     prefixes = {name: {text[: 6 * 4] for text in texts(found[name])} for name in ("shared", "warm", "unique")}
     assert prefixes["shared"] == prefixes["warm"]
     assert len(prefixes["shared"]) == 1
     assert len(prefixes["unique"]) == 3
-    everything = [text for name in NAMES for text in texts(found[name])]
+    everything = [text for name in MADE_UP for text in texts(found[name])]
     assert len(set(everything)) == len(everything)
 
 
@@ -102,7 +102,7 @@ def test_prompts_depend_on_seed_and_rep_alone(options: CompareOptions, prompts: 
 
 def test_special_tokens_count_in_the_length(tmp_path: Path, options: CompareOptions) -> None:
     tokenizer = Tokenizer.load(write_tokenizer(tmp_path, starts_with="<s>"))
-    for compared in make_workloads(NAMES, WordPrompts(tokenizer), options, 0):
+    for compared in make_workloads(MADE_UP, WordPrompts(tokenizer), options, 0):
         assert {len(tokenizer.encode(text)) for text in texts(compared)} == {compared.prompt_len}
 
 
@@ -199,7 +199,7 @@ def test_compare_runs_all_on_all(options: CompareOptions, tmp_path: Path, capsys
     result = json.loads(capsys.readouterr().out)
     assert json.loads(output_file.read_text()) == result
     assert len(result["runs"]) == 6 * 2 * 2
-    assert {(one["workload"], one["peer"], len(one["runs"])) for one in result["ratios"]} == {(name, "peer", 2) for name in NAMES}
+    assert {(one["workload"], one["peer"], len(one["runs"])) for one in result["ratios"]} == {(name, "peer", 2) for name in MADE_UP}
     assert {one["foreign_cores"] is None for one in result["runs"] if one["server"] == "peer"} == {True}
     assert all(one["foreign_cores"] >= 0 for one in result["runs"] if one["server"] == "ours")
     assert result["models"] == {"ours": "stub", "peer": "stub"}
@@ -208,6 +208,61 @@ def test_compare_runs_all_on_all(options: CompareOptions, tmp_path: Path, capsys
     assert sorted(body["prompt"] for body in ours.bodies) == sorted(body["prompt"] for body in peer.bodies)
     body = ours.bodies[-1]
     assert (body["ignore_eos"], body["temperature"], "return_token_ids" in body) == (True, 0.0, False)
+
+
+def write_recordings(folder: Path, sessions: int) -> dict[str, Path]:
+    """Agent sessions of prompts of 1, 2, ... 5 words, and dialogues of two turns."""
+    agent, chats = folder / "agent", folder / "chats.jsonl"
+    agent.mkdir()
+    for number in range(sessions):
+        steps = [{"timestamp": step, "input": f" zz{ascii_lowercase[number]}" + " abc" * step} for step in range(5)]
+        (agent / f"{number:02}.jsonl").write_text("\n".join(map(json.dumps, steps)))
+    lines = [{"history": [{"user": f"first {number}", "bot": "-"}, {"user": "second", "bot": "-"}]} for number in range(sessions)]
+    chats.write_text("\n".join(map(json.dumps, lines)))
+    return {"agent_path": agent, "chats_path": chats}
+
+
+class ChatStub(WordStub):
+    """Takes messages too."""
+
+    def ids(self, content: Any) -> list[int]:
+        return super().ids(content if isinstance(content, str) else " ".join(message["content"] for message in content))
+
+
+def test_recorded_sessions_are_sent_as_they_are_and_none_twice(
+    options: CompareOptions, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ours, peer = ChatStub(), ChatStub()
+    with serving(ours) as url, serving(peer) as peer_url:
+        options = replace(options, ours=url, peer=(f"peer={peer_url}",), reps=2, json=True, workloads="agent,chats")
+        options = replace(options, agent_sessions=2, agent_max_len=8, **write_recordings(tmp_path, 6))
+        assert run(options) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert [one["warnings"] for one in result["runs"]] == [["the machine was never quiet before it"]] * 8
+    assert result["notes"] == {"agent": "4 sessions cut at 8 tokens: 8 steps left out"}
+    prompts = [body["prompt"] for body in ours.bodies if "prompt" in body and body["max_tokens"] == 5]
+    assert sorted(prompts) == sorted(f" zz{ascii_lowercase[number]}" + " abc" * step for number in range(4) for step in range(3))
+    asked = [[message["role"] for message in body["messages"]] for body in ours.bodies if "messages" in body]
+    assert sorted(asked) == [["user"]] * 6 + [["user", "assistant", "user"]] * 6
+    assert len(peer.bodies) == len(ours.bodies)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"agent_path": None}, "--workloads has agent: set --agent-path to its recording"),
+        ({"chats_path": Path("/nowhere.jsonl")}, "--chats-path /nowhere.jsonl: there is no such file"),
+        ({"agent_sessions": 3}, "--agent-path has 5 sessions that fit: 2 reps need 6, .*lower --reps or --agent-sessions"),
+        ({"agent_sessions": 1}, "--chats-path has 5 sessions that fit: 2 reps need 6, .*lower --reps or --num-requests"),
+        ({"agent_max_len": 0}, "--agent-max-len is 0: must be at least 1"),
+    ],
+)
+def test_recordings_that_are_missing_or_too_short_are_told(
+    options: CompareOptions, tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    options = replace(options, reps=2, workloads="agent,chats", agent_sessions=2, **write_recordings(tmp_path, 5))
+    with pytest.raises(ConfigError, match=message):
+        run(replace(options, **changes))
 
 
 def test_a_table_names_what_failed(options: CompareOptions, capsys: pytest.CaptureFixture[str]) -> None:
