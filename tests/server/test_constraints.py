@@ -59,6 +59,16 @@ def test_an_answer_is_what_was_asked_for(server: RunningServer, route: str, fiel
     assert "".join(text_of(route, chunk["choices"][0], "delta") for chunk in chunks) == text_of(route, choices[0])
 
 
+@pytest.mark.parametrize("field", ["response_format", "structured_outputs"])
+def test_a_structural_tag_holds_what_follows_its_trigger(server: RunningServer, field: str) -> None:
+    structures = [{"begin": "<", "schema": {"enum": [7]}, "end": ">"}]
+    tag = {"type": "structural_tag", "structures": structures, "triggers": ["<"]}
+    fields = {field: tag if field == "response_format" else {"structural_tag": tag}}
+    likely = {str(server.post("/tokenize", prompt="<").json()["tokens"][0]): 100}
+    reply = server.post(COMPLETIONS, prompt="Once", max_tokens=9, temperature=0, logit_bias=likely, **fields)
+    assert reply.json()["choices"][0]["text"] == "<7>" * 3
+
+
 def test_requests_with_one_prefix_and_different_grammars(server: RunningServer) -> None:
     texts = [
         server.post(COMPLETIONS, prompt="The same beginning", max_tokens=9, **fields).json()["choices"][0]["text"]
