@@ -185,6 +185,14 @@ def test_prompts_are_shown_on_loopback_or_with_a_key_only(tiny_model_dir: Path, 
     assert asyncio.run(_get(tiny_model_dir, path, host="0.0.0.0", api_key="k")) == 401
 
 
+def test_other_sites_cannot_act(fresh: RunningServer) -> None:
+    ask(fresh, "still here")
+    node = texts(fresh.get("/cache/tree"))["still here"]["id"]
+    reply = httpx.post(fresh.url + "/cache/evict", json={"node": node}, headers={"sec-fetch-site": "cross-site"})
+    assert reply.status_code == 403
+    assert "still here" in texts(fresh.get("/cache/tree"))
+
+
 def test_redacted_means_no_text(tiny_model_dir: Path, tmp_path: Path) -> None:
     with running(tmp_path, tiny_model_dir, server={"ui_redact": True}, num_slots=300) as server:
         ask(server, "a secret")

@@ -1,8 +1,8 @@
 """One watch on the engine for any number of viewers.
 
 The engine is asked to tell while somebody watches, and its news keep one mirror. Each viewer collects what changed since its last
-frame, as sets of names, and takes a frame when its connection can hold one. A slow viewer gets fewer and larger frames, costs no
-more memory than the tree has nodes, and never holds up the engine or another viewer.
+frame, as sets of names, and takes a frame when its connection can hold one. A slow viewer gets fewer and larger frames, a very slow
+one a new snapshot; none costs much memory or holds up the engine or another viewer.
 """
 
 import asyncio
@@ -32,6 +32,9 @@ SAMPLE_GAP_S = 1.0
 HISTORY = 900
 """Samples kept for viewers that come later."""
 
+MAX_GONE = 20_000
+"""Nodes and requests gone since a viewer's last frame, beyond which it gets a new snapshot: what is there is bounded by itself."""
+
 Frame = tuple[str, dict[str, Any]]
 """Kind (snapshot, change, stats) and content."""
 
@@ -60,13 +63,19 @@ class CacheFeed:
         """A snapshot, then changes and figures as they come, until the server shuts down or the engine dies."""
         with self._watching() as viewer:
             mirror = await self._wait_mirror()
-            viewer.start()
-            yield "snapshot", self.view.snapshot(mirror) | {"history": [*self._history, self._sample()]}
+            viewer.changes = None
             while not self._gate.closed and not self._client.dead.is_set():
-                if await viewer.wait(SAMPLE_GAP_S):
-                    yield "change", self.view.change(mirror, viewer.start())
+                if viewer.changes is None:
+                    viewer.changes = Changes()
+                    yield "snapshot", self.view.snapshot(mirror) | {"history": [*self._history, self._sample()]}
+                elif viewer.wake.is_set():
+                    changes, viewer.changes = viewer.changes, Changes()
+                    viewer.wake.clear()
+                    yield "change", self.view.change(mirror, changes)
                 yield "stats", self._sample()
                 await asyncio.sleep(FRAME_GAP_S)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(viewer.wake.wait(), SAMPLE_GAP_S)
 
     @contextlib.contextmanager
     def _watching(self) -> Iterator["_Viewer"]:
@@ -120,24 +129,16 @@ class CacheFeed:
 
 
 class _Viewer:
-    """What changed since a viewer's last frame."""
+    """What changed since a viewer's last frame; None when that is too much to keep, and everything is to be told anew."""
 
     def __init__(self) -> None:
-        self._changes = Changes()
-        self._wake = asyncio.Event()
-
-    def start(self) -> Changes:
-        """Takes what there is and begins anew."""
-        changes, self._changes = self._changes, Changes()
-        self._wake.clear()
-        return changes
+        self.changes: Changes | None = None
+        self.wake = asyncio.Event()
 
     def tell(self, changes: Changes) -> None:
-        self._changes.add(changes)
-        self._wake.set()
-
-    async def wait(self, timeout_s: float) -> bool:
-        """Whether there is something within the time."""
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._wake.wait(), timeout_s)
-        return self._wake.is_set()
+        """Adds what changed after."""
+        if self.changes is not None:
+            self.changes.add(changes)
+            if len(self.changes.removed) + len(self.changes.ended) > MAX_GONE:
+                self.changes = None
+        self.wake.set()

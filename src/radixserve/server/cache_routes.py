@@ -100,6 +100,17 @@ def is_loopback(host: str) -> bool:
     return host == "localhost"
 
 
+def act(handler: Handler) -> Handler:
+    """Refuses (403) what a page of another site has a browser send: who visits a site must not lose their cache to it."""
+
+    async def guarded(request: Request) -> Response:
+        if request.headers.get("sec-fetch-site") in ("cross-site", "same-site"):
+            raise HttpError(403, "a page of another site may not act on the cache", code="cross_site")
+        return await handler(request)
+
+    return guarded
+
+
 async def tree(request: Request) -> Response:
     """The whole cache, as in the first frame of the events."""
     feed = service_of(request).feed
@@ -192,9 +203,9 @@ async def pin(request: Request) -> Response:
     service = service_of(request)
     body = await read_body(request, PinBody, service.config.max_body_bytes)
     if body.node is not None:
-        return await _act(service, CacheAct("", "pin", body.node, subtree=body.subtree))
+        return await _carry_out(service, CacheAct("", "pin", body.node, subtree=body.subtree))
     tokens = await body.tokens(service)
-    return await _act(service, CacheAct("", "pin", prompt_ids=tokens, subtree=body.subtree, cache_salt=body.cache_salt))
+    return await _carry_out(service, CacheAct("", "pin", prompt_ids=tokens, subtree=body.subtree, cache_salt=body.cache_salt))
 
 
 async def unpin(request: Request) -> Response:
@@ -202,13 +213,13 @@ async def unpin(request: Request) -> Response:
     body = await read_body(request, UnpinBody, service_of(request).config.max_body_bytes)
     if (body.node is None) != body.all:
         raise InvalidRequestError("send either node or all, not both and not neither", param="node")
-    return await _act(service_of(request), CacheAct("", "unpin", body.node))
+    return await _carry_out(service_of(request), CacheAct("", "unpin", body.node))
 
 
 async def evict(request: Request) -> Response:
     """Evicts a node and all below it, but what is locked."""
     body = await read_body(request, EvictBody, service_of(request).config.max_body_bytes)
-    return await _act(service_of(request), CacheAct("", "evict", body.node))
+    return await _carry_out(service_of(request), CacheAct("", "evict", body.node))
 
 
 async def warm(request: Request) -> Response:
@@ -255,8 +266,8 @@ def _read_lines(raw: bytes, *, plain: bool) -> list[Prefix]:
     return found
 
 
-async def _act(service: Service, act: CacheAct) -> Response:
-    result = await service.client.act(act)
+async def _carry_out(service: Service, message: CacheAct) -> Response:
+    result = await service.client.act(message)
     return json_reply({"message": result.message, **result.figures})
 
 
@@ -273,8 +284,8 @@ ROUTES: list[BaseRoute] = [
     Route("/cache/export", show(export)),
     Route("/cache/explain", show(explain)),
     Route("/cache/top", show(top)),
-    Route("/cache/pin", pin, methods=["POST"]),
-    Route("/cache/unpin", unpin, methods=["POST"]),
-    Route("/cache/evict", evict, methods=["POST"]),
-    Route("/cache/warm", warm, methods=["POST"]),
+    Route("/cache/pin", act(pin), methods=["POST"]),
+    Route("/cache/unpin", act(unpin), methods=["POST"]),
+    Route("/cache/evict", act(evict), methods=["POST"]),
+    Route("/cache/warm", act(warm), methods=["POST"]),
 ]

@@ -67,7 +67,7 @@ export class TreeView {
   /** Marks nodes that the pointer is about, here or in the pool. */
   light(ids) {
     this.lit = new Set(ids);
-    this.nodes.selectAll("g.node").classed("lit", (item) => this.lit.has(item.id));
+    this.nodes.selectAll("g.item.node").classed("lit", (item) => this.lit.has(item.id));
   }
 
   #go(transform, animate) {
@@ -135,7 +135,7 @@ export class TreeView {
         all[i].row = item.row;
         glide(select(all[i]), speed).attr("transform", place(item));
       }),
-      (exit) => (speed ? fade(exit.attr("class", "leaving"), speed, 0).remove() : exit.remove()),
+      (exit) => (speed ? fade(exit.classed("item", false).classed("leaving", true), speed, 0).remove() : exit.remove()),
     );
     groups.each((item, i, all) => this.#fill(select(all[i]), item, speed));
   }
