@@ -4,9 +4,12 @@ from collections.abc import Sequence
 from typing import cast
 
 import torch
+from torch.nn.functional import pad
 
 from radixserve.messages import TokenLogprob
-from radixserve.sampling.distribution import cumulative_weights
+
+GROUP = 64
+"""Terms of a sum that torch adds up as it likes."""
 
 
 class RawLogprobs:
@@ -20,8 +23,7 @@ class RawLogprobs:
         rows = torch.tensor(list(self._counts), device=logits.device)
         self._raw = logits[rows].float()
         peak = self._raw.amax(-1, keepdim=True)
-        total = cumulative_weights(self._raw, peak, torch.ones_like(peak))[:, -1:]
-        self._normalizer = peak + total.log().float()
+        self._normalizer = peak + _log_sum_exp(self._raw - peak)
         top = self._raw.topk(min(max(self._counts.values()), logits.shape[1]))
         self._top_ids: list[list[int]] = top.indices.tolist()
         self._top_values: list[list[float]] = (top.values - self._normalizer).tolist()
@@ -44,3 +46,13 @@ class RawLogprobs:
 def score_tokens(logits: torch.Tensor, token_ids: Sequence[int], count: int) -> list[TokenLogprob]:
     """What a model gave to tokens that are known. `logits`: [R, V], the row for each; `count` of the likeliest go with it."""
     return cast(list[TokenLogprob], RawLogprobs(logits, [count] * len(token_ids)).of(token_ids))
+
+
+def _log_sum_exp(values: torch.Tensor) -> torch.Tensor:
+    """Of each row, `values` float32 [R, V], summed in float64; [R, 1]. No bit of a row depends on the others.
+
+    torch splits a long sum among threads when it is the only one: so it gets short ones, and their sums are added one by one.
+    """
+    weights = pad(values.exp(), (0, -values.shape[1] % GROUP))
+    sums = weights.view(len(values), -1, GROUP).sum(-1, dtype=torch.float64)
+    return sums.cumsum(-1)[:, -1:].log().float()

@@ -93,7 +93,7 @@ class NativeShape:
         params = self.requests[prompt].params
         meta = MetaInfo(
             id=self.requests[prompt].request_id,
-            finish_reason=_finish_reason(answer),
+            finish_reason=_finish_reason(answer, self.tokenizer.eos_ids),
             prompt_tokens=len(self.prompts[prompt]),
             completion_tokens=len(answer.token_ids),
             cached_tokens=min(sibling.cached_tokens for sibling in siblings),
@@ -149,12 +149,14 @@ def _params(sampling: NativeSampling, room: int, logprobs: int | None, start: in
     return sampling.to_params(max_tokens, logprobs, start if logprobs is not None and start != -1 else None)
 
 
-def _finish_reason(answer: Answer) -> FinishReason | None:
+def _finish_reason(answer: Answer, eos_ids: frozenset[int]) -> FinishReason | None:
     match answer.finish_reason:
         case None:
             return None
         case "stop":
-            return FinishReason("stop", matched=answer.token_ids[-1] if answer.stop_reason is None else answer.stop_reason)
+            last = answer.token_ids[-1]
+            by_eos = last if answer.stop_reason is None and last in eos_ids else UNSET  # else the grammar was complete
+            return FinishReason("stop", matched=by_eos if answer.stop_reason is None else answer.stop_reason)
         case "length":
             return FinishReason("length", length=len(answer.token_ids))
         case reason:

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from radixserve.req import Req
+from radixserve.sampling.logprobs import score_tokens
 from radixserve.sampling.sampler import Sampler
 
 MakeReq = Callable[..., Req]
@@ -37,3 +38,15 @@ def test_more_alternatives_than_tokens(make_req: MakeReq) -> None:
     entry = Sampler().sample(torch.zeros(1, 3), [make_req(logprobs=20)]).logprobs[0]
     assert entry is not None
     assert len(entry.top) == 3
+
+
+@pytest.mark.parametrize("vocab_size", [50, 259, 49152])
+def test_no_bit_depends_on_the_rows_beside_it(vocab_size: int) -> None:
+    logits = torch.randn(33, vocab_size, generator=torch.Generator().manual_seed(5)) * 6
+    token_ids = list(range(33))
+    together = score_tokens(logits, token_ids, 3)
+    assert together == [entry for i in token_ids for entry in score_tokens(logits[i : i + 1], [i], 3)]
+    expected = logits.double().log_softmax(-1)
+    for row, entry in zip(expected, together, strict=True):
+        assert entry.logprob == pytest.approx(row[entry.token_id].item(), abs=1e-5)
+        assert entry.rank == int((row > row[entry.token_id]).sum()) + 1
