@@ -109,8 +109,10 @@ def test_a_regex_constrains(server: RunningServer) -> None:
         ({"text": "a", "return_logprob": True, "logprob_start_len": 1}, "logprob_start_len", "below the prompt's 1 tokens"),
         ({"text": "a", "image_data": "x"}, "image_data", "not supported"),
         ({"text": "a", "extra_key": ""}, "extra_key", "empty"),
+        ({"text": "a", "extra_key": "a" * 257}, "extra_key", "257 characters: at most 256"),
+        ({"text": "a", "rid": "a" * 129}, "rid", "129 characters: at most 128"),
     ],
-    ids=str,
+    ids=lambda value: str(value)[:60],
 )
 def test_what_is_wrong_is_named(server: RunningServer, body: dict[str, Any], param: str, holds: str) -> None:
     reply = server.post("/generate", **body)

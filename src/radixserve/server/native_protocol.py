@@ -10,11 +10,14 @@ from msgspec import UNSET, UnsetType
 
 from radixserve.errors import InvalidRequestError
 from radixserve.sampling_params import Grammar, SamplingParams
-from radixserve.server.protocol import Int
+from radixserve.server.protocol import Int, check_salt
 
 T = TypeVar("T")
 
 DEFAULT_MAX_NEW_TOKENS = 128
+
+MAX_RID_LEN = 128
+"""In characters, as of an X-Request-Id."""
 
 NAMES = {
     "prompt": "text",
@@ -96,7 +99,20 @@ class NativeSampling(msgspec.Struct, kw_only=True):
         )
 
 
-class NativeBody(msgspec.Struct, kw_only=True):
+class NotTaken(msgspec.Struct, kw_only=True):
+    """Fields that this server can't honour: they are refused by name."""
+
+    input_embeds: Any = None
+    image_data: Any = None
+    audio_data: Any = None
+    video_data: Any = None
+    lora_path: Any = None
+    session_params: Any = None
+    token_ids_logprob: Any = None
+    return_hidden_states: Any = None
+
+
+class NativeBody(NotTaken, kw_only=True):
     """Body of /generate: `text` or `input_ids`, one prompt or a list of them."""
 
     text: str | list[str] | None = None
@@ -113,24 +129,18 @@ class NativeBody(msgspec.Struct, kw_only=True):
     priority: Int | None = None
     extra_key: str | None = None
     """Requests share cached prefixes only when these are equal: the `cache_salt` of other routes."""
-    input_embeds: Any = None
-    image_data: Any = None
-    audio_data: Any = None
-    video_data: Any = None
-    lora_path: Any = None
-    session_params: Any = None
-    token_ids_logprob: Any = None
-    return_hidden_states: Any = None
 
     def refuse(self) -> None:
         """Raises InvalidRequestError naming the first field that can't be honoured."""
-        for name in self.__struct_fields__[self.__struct_fields__.index("input_embeds") :]:
+        for name in NotTaken.__struct_fields__:
             if getattr(self, name):
                 raise InvalidRequestError(f"{name} is not supported by this server: leave it out", param=name, code="unsupported")
         if (self.text is None) == (self.input_ids is None):
             raise InvalidRequestError("send either text or input_ids, not both and not neither", param="text")
-        if self.extra_key == "":
-            raise InvalidRequestError("extra_key is empty: send at least one character, or leave it out", param="extra_key")
+        check_salt(self.extra_key, "extra_key")
+        for rid in self.rid if isinstance(self.rid, list) else [self.rid or ""]:
+            if len(rid) > MAX_RID_LEN:
+                raise InvalidRequestError(f"rid has {len(rid)} characters: at most {MAX_RID_LEN} are allowed", param="rid")
 
     def of_each(self, name: str, value: T | list[T], count: int) -> list[T]:
         """A field's value for each prompt. Raises InvalidRequestError when it is a list of another length."""

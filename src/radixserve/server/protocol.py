@@ -79,11 +79,7 @@ class GenerationBody(ConstraintFields, kw_only=True):
     def refuse(self) -> None:
         """Raises InvalidRequestError naming the first field that can't be honoured."""
         super().refuse()
-        if self.cache_salt == "":
-            raise InvalidRequestError("cache_salt is empty: send at least one character, or leave it out", param="cache_salt")
-        if self.cache_salt is not None and len(self.cache_salt) > MAX_SALT_LEN:
-            message = f"cache_salt has {len(self.cache_salt)} characters: at most {MAX_SALT_LEN} are allowed; send a hash of it"
-            raise InvalidRequestError(message, param="cache_salt")
+        check_salt(self.cache_salt, "cache_salt")
         if self.stream and self.prompt_logprobs is not None:
             message = "prompt_logprobs is not sent in streams: leave stream out, or ask /v1/completions for echo with logprobs"
             raise InvalidRequestError(message, param="prompt_logprobs")
@@ -155,6 +151,15 @@ class ChatBody(GenerationBody, kw_only=True):
             continue_final_message=continues,
             template_kwargs=effort | (self.chat_template_kwargs or {}),
         )
+
+
+def check_salt(salt: str | None, param: str) -> None:
+    """Raises InvalidRequestError for a salt that is empty or too long. `param`: the field it came in."""
+    if salt == "":
+        raise InvalidRequestError(f"{param} is empty: send at least one character, or leave it out", param=param)
+    if salt is not None and len(salt) > MAX_SALT_LEN:
+        message = f"{param} has {len(salt)} characters: at most {MAX_SALT_LEN} are allowed; send a hash of it"
+        raise InvalidRequestError(message, param=param)
 
 
 class AbortBody(msgspec.Struct, kw_only=True):
