@@ -1,5 +1,6 @@
 """The runner that computes: copies, forward, sampling."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,17 +41,20 @@ class ModelRunner:
         self.pool = pool
         self._attention = attention
         self._sampler = Sampler()
+        self._mask_thread = ThreadPoolExecutor(1, thread_name_prefix="masks")
 
     @torch.inference_mode()
     def launch(self, batch: ForwardBatch) -> DoneStep:
         batch = batch.to(self.pool.k_buffer.device)
         for source, target in batch.copies:
             self.pool.copy(source, target)
+        masks = None
+        if any(req.matcher is not None for req in batch.sampled):  # made while the model runs; both let go of the interpreter
+            masks = self._mask_thread.submit(GrammarMasks, batch.sampled, self.decoder.config.vocab_size)
         self._attention.plan(batch)
         x = self.decoder.forward(batch, self._attention)
         logits = self.decoder.logits(x, batch.logits_rows)
-        masks = GrammarMasks(batch.sampled, logits.shape[-1])
-        sample = self._sampler.sample(logits, batch.sampled, masks)
+        sample = self._sampler.sample(logits, batch.sampled, masks.result() if masks is not None else None)
         return DoneStep(sample.token_ids, sample.logprobs, [self._score(x, run) for run in batch.scored])
 
     def _score(self, x: Any, run: ScoredRun) -> list[TokenLogprob]:
