@@ -80,7 +80,7 @@ def make_app(service: Service) -> Starlette:
         Route("/detokenize", admin.detokenize, methods=["POST"]),
         Route("/tokenizer_info", admin.tokenizer_info),
     ]
-    middleware = [Middleware(RequestLogMiddleware, metrics=service.metrics)]
+    middleware = [Middleware(RequestLogMiddleware, metrics=service.metrics, tracer=service.tracer)]
     if service.config.api_key:
         middleware.append(Middleware(ApiKeyMiddleware, api_key=service.config.api_key))
     middleware.append(Middleware(GateMiddleware, gate=service.gate))

@@ -22,6 +22,7 @@ from radixserve.observe.metrics import Metrics
 from radixserve.process.client import EngineClient
 from radixserve.server.gate import Gate
 from radixserve.server.service import Service
+from radixserve.server.tracing import make_tracer
 from radixserve.text.tokenizer import Tokenizer
 
 DEATH_LINGER_S = 2.0
@@ -61,7 +62,8 @@ class Lifecycle:
 
     async def _serve(self, info: EngineInfo, make_app: Callable[[Service], ASGIApp]) -> int:
         metrics = Metrics(lambda: self._client.stats, lambda: not self._client.dead.is_set())
-        service = Service(self._client, info, self._tokenizer, self._server, metrics, self._gate)
+        tracer = make_tracer(self._server.served_model_name or info.model)
+        service = Service(self._client, info, self._tokenizer, self._server, metrics, self._gate, tracer)
         http = _Http(make_app(service))
         serving = asyncio.create_task(http.serve(sockets=[self._listener]))
         await _first(http.ready.wait(), asyncio.shield(serving))
@@ -71,6 +73,8 @@ class Lifecycle:
         code = await self._wind_down()
         http.should_exit = True
         await serving
+        if tracer is not None:
+            await asyncio.to_thread(tracer.close)
         return code
 
     async def _wind_down(self) -> int:

@@ -8,6 +8,7 @@ import re
 import time
 import uuid
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -61,15 +62,23 @@ def record_of(request: Request) -> RequestRecord:
     return record
 
 
+class Tracer(Protocol):
+    """Hears of the end of every request for work."""
+
+    def trace(self, record: RequestRecord, method: str, path: str, headers: list[tuple[bytes, bytes]]) -> None:
+        """`headers`: of the request."""
+
+
 class RequestLogMiddleware:
     """Gives every request a record and an id (the client's X-Request-Id when it is a plain one), and logs it at its end.
 
     Probes and scrapes are logged at debug level, work at info.
     """
 
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, metrics: Metrics, tracer: Tracer | None = None) -> None:
         self.app = app
         self.metrics = metrics
+        self.tracer = tracer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
@@ -94,6 +103,8 @@ class RequestLogMiddleware:
             level = logging.INFO if record.usage is not None or record.status >= 400 else logging.DEBUG
             logger.log(level, "%s", record.line(scope["method"], _shown(scope["path"])))
             self.metrics.count_http_request(record.status)
+            if self.tracer is not None and record.usage is not None:
+                self.tracer.trace(record, scope["method"], _shown(scope["path"]), scope["headers"])
 
 
 def _request_id(scope: Scope) -> str:

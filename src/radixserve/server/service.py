@@ -17,6 +17,7 @@ from radixserve.server.cache_feed import CacheFeed
 from radixserve.server.cache_view import CacheView
 from radixserve.server.errors import HttpError
 from radixserve.server.gate import Gate
+from radixserve.server.tracing import Tracer
 from radixserve.text.dialect import Dialect
 from radixserve.text.tokenizer import Tokenizer
 
@@ -31,6 +32,7 @@ class Service:
     config: ServerConfig
     metrics: Metrics
     gate: Gate
+    tracer: Tracer | None = None
     started: int = field(default_factory=lambda: int(time.time()))
     feed: CacheFeed = field(init=False)
     longest_token: int = field(init=False)
