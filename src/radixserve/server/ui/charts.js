@@ -6,6 +6,7 @@ import { count } from "./text.js";
 
 const GAP_S = 1;
 const SPAN = 600;
+const LEAST = 4; // of an axis without bounds, so that its ticks are whole numbers
 
 const percent = (value) => (value === null ? "" : `${Math.round(value * 100)}%`);
 const milliseconds = (value) => (value === null ? "" : value < 1000 ? `${Math.round(value)} ms` : `${(value / 1000).toPrecision(3)} s`);
@@ -14,9 +15,9 @@ const ratio = (part, whole) => (whole > 0 ? part / whole : null);
 
 const CHARTS = [
   { title: "Hit rate", format: percent, range: [0, 1], lines: [["new", (a, b) => ratio(b.cached_tokens - a.cached_tokens, b.prompt_tokens - a.prompt_tokens)]], fill: true, span: true },
-  { title: "Tokens a second", notes: [["cached", "new"], ["computed", "request"]], format: count, lines: [["new", (a, b) => rate(a, b, "cached_tokens")], ["request", (a, b) => rate(a, b, "computed_tokens")]] },
+  { title: "Tokens/s", notes: [["cached", "new"], ["computed", "request"]], format: count, lines: [["new", (a, b) => rate(a, b, "cached_tokens")], ["request", (a, b) => rate(a, b, "computed_tokens")]] },
   { title: "Pool use", format: percent, range: [0, 1], lines: [["new", (_, b) => ratio(b.num_slots - b.free_slots, b.num_slots)], ["lock", (_, b) => ratio(b.protected_slots, b.num_slots)]], fill: true },
-  { title: "Evicted a second", format: count, lines: [["victim", (a, b) => rate(a, b, "evicted_tokens")]], fill: true },
+  { title: "Evicted/s", format: count, lines: [["victim", (a, b) => rate(a, b, "evicted_tokens")]], fill: true },
   { title: "First token", format: milliseconds, lines: [["request", (a, b) => { const wait = ratio(b.ttft_sum_s - a.ttft_sum_s, b.ttft_count - a.ttft_count); return wait === null ? null : wait * 1000; }]], span: true },
 ];
 
@@ -72,7 +73,7 @@ export class Charts {
     const axis = { stroke: css("muted"), font: `10px ${css("sans")}`, grid: { stroke: css("line"), width: 1 }, ticks: { show: false } };
     return new uPlot({
       width: Math.max(card.clientWidth - 24, 100), height: 92, padding: [6, 16, 0, 0], cursor: { show: false }, legend: { show: false },
-      scales: { y: { range: (_, low, high) => spec.range ?? [0, Math.max(high * 1.15 || 1, 1)] } },
+      scales: { y: { range: (_, low, high) => spec.range ?? [0, Math.max(high * 1.15 || 0, LEAST)] } },
       axes: [
         { ...axis, grid: { show: false }, size: 18, space: 70, values: (_, ticks) => ticks.map((tick) => new Date(tick * 1000).toTimeString().slice(0, 8)) },
         { ...axis, size: 44, space: 26, values: (_, ticks) => ticks.map(spec.format) },
@@ -84,7 +85,8 @@ export class Charts {
   #fill({ spec, plot, card }) {
     const pairs = this.samples.slice(1).map((sample, index) => [this.samples[index], sample]).filter(([a, b]) => b.time - a.time > GAP_S / 2);
     const columns = spec.lines.map(([, value]) => pairs.map(([a, b]) => value(a, b)));
-    plot.setData([pairs.map(([, b]) => b.time), ...columns]);
+    const now = Date.now() / 1000;
+    plot.setData(pairs.length ? [pairs.map(([, b]) => b.time), ...columns] : [[now - 60, now], ...spec.lines.map(() => [null, null])]);
     const latest = columns[0].filter((value) => value !== null).at(-1);
     card.querySelector("b").textContent = latest === undefined ? "" : spec.format(latest);
   }

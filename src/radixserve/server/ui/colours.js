@@ -4,8 +4,8 @@ import { interpolateLab } from "d3-interpolate";
 import { namespaceName } from "./state.js";
 
 const HUES = [
-  ["#0f8a7e", "#3cc4b4"], ["#6457d9", "#9d92ff"], ["#b4557a", "#e58bb0"], ["#3d76b8", "#79aee8"],
-  ["#8a7a1f", "#cdbb55"], ["#a0522d", "#dd946d"], ["#4f8a3a", "#8fc878"], ["#7d6b91", "#b8a6cd"],
+  ["#0f8a7e", "#3cc4b4"], ["#3d76b8", "#79aee8"], ["#b4557a", "#e58bb0"], ["#8a7a1f", "#cdbb55"],
+  ["#a0522d", "#dd946d"], ["#4f8a3a", "#8fc878"], ["#5f6b76", "#a3b0bc"],
 ];
 
 export const dark = matchMedia("(prefers-color-scheme: dark)");

@@ -10,6 +10,7 @@ import { count, plural, visible } from "./text.js";
 const still = matchMedia("(prefers-reduced-motion: reduce)");
 const TURN = 8;
 const READABLE = 0.85;
+const SMALLEST = 0.15;
 const NARROW = 600;
 
 export class TreeView {
@@ -42,13 +43,13 @@ export class TreeView {
     this.#join(animate);
   }
 
-  /** Shows as much as can be read, from the top; with `all`, all of it, however small. */
+  /** Shows as much as can be read, from the top; with `all`, as much as can be made out. */
   fit({ all = false, animate = false } = {}) {
     this.followed = !all;
     const { width, height } = this.place.getBoundingClientRect();
     if (!width || !this.layout.items) return;
     const tall = this.layout.rows * ROW;
-    const scale = Math.max(Math.min(this.largest, (width - 24) / (this.layout.width + 8), (height - 8) / tall), all ? 0.05 : READABLE);
+    const scale = Math.max(Math.min(this.largest, (width - 24) / (this.layout.width + 8), (height - 8) / tall), all ? SMALLEST : READABLE);
     const y = Math.max((height - tall * scale) / 2, 4);
     this.#go(zoomIdentity.translate(12, Math.min(y, 90)).scale(scale), animate);
   }
