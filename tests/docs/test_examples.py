@@ -139,3 +139,11 @@ def test_json_schema_answers_are_what_was_asked_for(tool_server_url: str) -> Non
     printed = run_example("json_schema.py", tool_server_url)
     assert len(re.findall(r"Animal\(kind='\w+', legs=\d, can_fly=(?:True|False), sound=", printed)) == 3
     assert cached_shares(printed)[2][0] > 0
+
+
+@pytest.mark.usefixtures("default_model_dir")
+def test_what_if_predicts_more_from_more_slots() -> None:
+    printed = run_example("what_if.py")
+    assert "the same batches, hits and evictions" in printed
+    least, *_, most = sorted(map(int, re.findall(r"(\d+)% reused", printed)))
+    assert least < most == int(re.findall(r"an infinite cache: (\d+)%", printed)[0])

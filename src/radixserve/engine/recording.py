@@ -6,7 +6,7 @@ texts nor token ids show; namespaces and request ids are hashed with the same ke
 knows what was asked often, or the text of one request, can tell from counts and lengths where it is asked again. Treat a recording
 as confidential, and not as anonymous.
 
-Lines are written in large pieces and whenever the engine runs out of work, so that a kill loses a tail at most.
+Lines are written in large pieces, every second, and whenever the engine runs out of work, so that a kill loses a tail at most.
 """
 
 import logging
@@ -48,7 +48,9 @@ logger = logging.getLogger(__name__)
 FORMAT = 1
 """Raised when an older reader would misread a file."""
 WRITE_BYTES = 1 << 16
-"""Lines are kept until there are so many bytes of them."""
+"""Lines are kept until there are so many bytes of them,"""
+WRITE_S = 1.0
+"""or the first of them is so old."""
 
 
 class RecordingHeader(msgspec.Struct, frozen=True):
@@ -126,7 +128,7 @@ class Salt:
 
     def _params(self, params: SamplingParams) -> SamplingParams:
         grammar = None if params.grammar is None else self._grammar(params.grammar)
-        return msgspec.structs.replace(params, stop=(), stop_token_ids=(), logit_bias={}, grammar=grammar)
+        return msgspec.structs.replace(params, stop=(), stop_token_ids=(), logit_bias={}, seed=None, grammar=grammar)
 
     def _grammar(self, grammar: Grammar) -> Grammar:
         return Grammar(grammar.kind, self._name(grammar.source))
@@ -151,7 +153,7 @@ class Recorder:
         self._digest = Digest()
         self._encoder = msgspec.json.Encoder()
         self._lines = bytearray()
-        self._zero_s = time.monotonic()
+        self._zero_s = self._written_s = time.monotonic()
         self._messages: list[EngineInput] = []
         header = RecordingHeader(
             FORMAT, version("radixserve"), info.model, info.dtype, info.limits, dict(info.settings), not real_tokens
@@ -181,20 +183,23 @@ class Recorder:
                 )
             )
             self._messages = []
-        if idle or len(self._lines) > WRITE_BYTES:
+        if idle or len(self._lines) > WRITE_BYTES or time.monotonic() > self._written_s + WRITE_S:
             self.flush()
 
     def flush(self) -> None:
         """Hands everything to the operating system. A disk that takes no more ends the recording, not the engine."""
-        if not self._lines or self._ended:
-            return
+        if self._lines and not self._ended:
+            self._append()
+        self._lines.clear()
+        self._written_s = time.monotonic()
+
+    def _append(self) -> None:
         try:
             with self._path.open("ab") as file:
                 file.write(self._lines)
         except OSError as error:
             self._ended = True
             logger.error("the recording %s ends here: %s", self._path, error)
-        self._lines.clear()
 
     def _forced(self, batch: ForwardBatch) -> list[tuple[int, list[int]]]:
         """What came to the outputs of sampled requests beyond one token: each knew `seq_lens` tokens before."""

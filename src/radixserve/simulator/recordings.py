@@ -15,14 +15,12 @@ class Recording:
 
     def __init__(self, path: Path) -> None:
         """Reads the header. Raises ConfigError when `path` is no recording, or of a newer format."""
-        self.path = path
-        try:
-            with path.open("rb") as file:
-                self.header = msgspec.json.decode(file.readline(), type=RecordingHeader)
-        except (OSError, msgspec.MsgspecError) as error:
-            raise ConfigError(f"{path} is not a recording: {error}") from error
-        if self.header.format > FORMAT:
-            raise ConfigError(f"{path} has format {self.header.format}, this version reads {FORMAT}: use a newer RadixServe")
+        header = read_header(path)
+        if header is None:
+            raise ConfigError(f"{path} is not a recording: give a file that `radixserve serve --record` wrote")
+        if header.format > FORMAT:
+            raise ConfigError(f"{path} has format {header.format}, this version reads {FORMAT}: use a newer RadixServe")
+        self.path, self.header = path, header
 
     def steps(self) -> Iterator[RecordedStep]:
         """Every step in order. A broken last line, left by a kill, is dropped with a warning; any other raises ConfigError."""
@@ -44,10 +42,12 @@ class Recording:
                 line, number = following, number + 1
 
 
-def is_recording(path: Path) -> bool:
-    """Whether a file starts like a recording; a trace doesn't."""
+def read_header(path: Path) -> RecordingHeader | None:
+    """The first line of a recording; None where the file starts otherwise. Raises ConfigError when it can't be read."""
     try:
-        Recording(path)
-    except ConfigError:
-        return False
-    return True
+        with path.open("rb") as file:
+            return msgspec.json.decode(file.readline(), type=RecordingHeader)
+    except OSError as error:
+        raise ConfigError(f"{path} can't be read: {error.strerror}") from error
+    except msgspec.MsgspecError:
+        return None

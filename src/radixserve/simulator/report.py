@@ -80,5 +80,7 @@ def _short(value: Any) -> str:
     return f"{value / 1e6:.2f}M" if value >= 1_000_000 else f"{value / 1e3:.1f}k"
 
 
-def _seconds(seconds: float) -> str:
+def _seconds(seconds: float | None) -> str:
+    if seconds is None:
+        return "-"
     return f"{seconds:,.0f} s" if seconds >= 10 else f"{seconds * 1000:,.0f} ms"

@@ -18,7 +18,7 @@ from radixserve.scheduler.admission import ORDERS
 from radixserve.simulator.cost import CostModel, load
 from radixserve.simulator.optimum import Clairvoyant, Use, infinite_hits, uses_of
 from radixserve.simulator.options import SimulateOptions, names, numbers, sizes
-from radixserve.simulator.recordings import Recording, is_recording
+from radixserve.simulator.recordings import Recording, read_header
 from radixserve.simulator.replay import Replay
 from radixserve.simulator.requests import SimRequest, from_recording, from_trace
 from radixserve.simulator.simulate import Progress, Simulation, Timeline, split
@@ -56,8 +56,9 @@ class Prediction:
     saved_tokens: int
     evicted_tokens: int
     preemptions: int
-    ttft_median_s: float
-    ttft_p99_s: float
+    ttft_median_s: float | None
+    """None when no request got a token."""
+    ttft_p99_s: float | None
     tokens_per_s: float
     """Generated tokens over the whole time."""
     end_s: float
@@ -83,7 +84,7 @@ class Subject:
 
 def read(path: Path) -> Subject:
     """A recording, which is replayed and checked first, or a trace. Raises ConfigError when it is neither."""
-    if not is_recording(path):
+    if read_header(path) is None:
         return Subject(from_trace(read_trace(path)), EngineConfig(), None)
     recording = Recording(path)
     replay = Replay(recording)
@@ -156,7 +157,7 @@ class WhatIf:
 
     def _predict(self, setting: Setting, timelines: list[Timeline], simulated_in_s: float) -> Prediction:
         cached_tokens = sum(timeline.cached_tokens for timeline in timelines)
-        ttft_s = np.array([ttft for timeline in timelines for ttft in timeline.ttft_s] or [0.0])
+        ttft_s = [ttft for timeline in timelines for ttft in timeline.ttft_s]
         end_s = max(timeline.end_s for timeline in timelines)
         return Prediction(
             setting=setting,
@@ -168,8 +169,8 @@ class WhatIf:
             saved_tokens=cached_tokens,
             evicted_tokens=sum(timeline.evicted_tokens for timeline in timelines),
             preemptions=sum(timeline.preemptions for timeline in timelines),
-            ttft_median_s=float(np.median(ttft_s)),
-            ttft_p99_s=float(np.percentile(ttft_s, 99)),
+            ttft_median_s=float(np.median(ttft_s)) if ttft_s else None,
+            ttft_p99_s=float(np.percentile(ttft_s, 99)) if ttft_s else None,
             tokens_per_s=sum(timeline.generated_tokens for timeline in timelines) / max(end_s, 1e-9),
             end_s=end_s,
             simulated_in_s=simulated_in_s,
