@@ -2,14 +2,14 @@
 
 from typing import TYPE_CHECKING, Any
 
-from radixserve.sampling_params import SamplingParams
+from radixserve.sampling_params import Grammar, SamplingParams
 
 if TYPE_CHECKING:
     from radixserve.llm import LLM as LLM
 
 __version__ = "0.1.0"
 
-__all__ = ["LLM", "SamplingParams", "__version__"]
+__all__ = ["LLM", "Grammar", "SamplingParams", "__version__"]
 
 
 def __getattr__(name: str) -> Any:

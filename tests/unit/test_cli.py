@@ -11,9 +11,24 @@ from pathlib import Path
 import pytest
 
 from radixserve.cli import main
+from radixserve.cli.options import SamplingOptions
 from radixserve.config import EngineConfig, ServerConfig
+from radixserve.errors import ConfigError
+from radixserve.sampling_params import Grammar
 
-COMMANDS = ["serve", "chat", "generate", "pull", "bench tree", "bench serve", "bench profile", "demo", "info", "simulate"]
+COMMANDS = [
+    "serve",
+    "chat",
+    "generate",
+    "pull",
+    "bench tree",
+    "bench serve",
+    "bench profile",
+    "bench structured",
+    "demo",
+    "info",
+    "simulate",
+]
 
 
 def run(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
@@ -207,3 +222,15 @@ def test_info_is_json_on_request(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "info", "--json")
     assert code == 0
     assert {"radixserve", "torch", "cpu", "model cache", "smollm2-135m"} <= json.loads(out).keys()
+
+
+def test_a_schema_in_a_file_becomes_a_grammar(tmp_path: Path) -> None:
+    file = tmp_path / "schema.json"
+    file.write_text('{"type": "integer"}')
+    assert SamplingOptions(json_schema=file).params().grammar == Grammar("json_schema", '{"type": "integer"}')
+    assert SamplingOptions(regex="a+").params().grammar == Grammar("regex", "a+")
+    assert SamplingOptions().params().grammar is None
+    with pytest.raises(ConfigError, match=r"none\.json can't be read"):
+        SamplingOptions(json_schema=tmp_path / "none.json").params()
+    with pytest.raises(ConfigError, match="choose one"):
+        SamplingOptions(json_schema=file, regex="a").params()

@@ -1,12 +1,14 @@
 """Flags that several commands share."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Group, Parameter
 
 from radixserve.config import EngineConfig
-from radixserve.sampling_params import SamplingParams
+from radixserve.errors import ConfigError
+from radixserve.sampling_params import Grammar, SamplingParams
 
 EngineFlags = Annotated[EngineConfig, Parameter(name="*", group=Group("Engine", sort_key=2))]
 """Model, cache and scheduler, as flags of their own."""
@@ -35,11 +37,34 @@ class SamplingOptions:
     seed: int | None = None
     """Makes the answer repeatable."""
 
+    json_schema: Path | None = None
+    """Hold the answer to the JSON schema in this file."""
+
+    regex: str | None = None
+    """Hold the answer to this regular expression."""
+
     def params(self) -> SamplingParams:
-        """The same as sampling parameters."""
+        """The same as sampling parameters. Raises ConfigError for a schema that can't be read."""
         return SamplingParams(
-            max_tokens=self.max_tokens, temperature=self.temperature, top_p=self.top_p, top_k=self.top_k, seed=self.seed
+            max_tokens=self.max_tokens,
+            temperature=self.temperature,
+            top_p=self.top_p,
+            top_k=self.top_k,
+            seed=self.seed,
+            grammar=self._grammar(),
         )
+
+    def _grammar(self) -> Grammar | None:
+        if self.json_schema is not None and self.regex is not None:
+            raise ConfigError("--json-schema and --regex are both given: choose one")
+        if self.regex is not None:
+            return Grammar("regex", self.regex)
+        if self.json_schema is None:
+            return None
+        try:
+            return Grammar("json_schema", self.json_schema.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"--json-schema {self.json_schema} can't be read: {error}") from error
 
 
 SamplingFlags = Annotated[SamplingOptions, Parameter(name="*", group=Group("Sampling", sort_key=1))]

@@ -128,7 +128,7 @@ class Engine:
         """Gauges and totals as of now."""
         cache, totals = self.cache, self._totals
         return EngineStats(
-            num_waiting=len(self.scheduler.waiting),
+            num_waiting=len(self.scheduler.waiting) + sum(map(len, self._compiling.values())),
             num_running=len(self.scheduler.running),
             num_slots=cache.num_slots,
             free_slots=cache.free_size,
