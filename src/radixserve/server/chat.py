@@ -12,6 +12,7 @@ from radixserve.sampling_params import SamplingParams
 from radixserve.server.answers import Answer
 from radixserve.server.body import read_body
 from radixserve.server.chat_pieces import chat_delta, chat_message
+from radixserve.server.chunks import Chunks
 from radixserve.server.constraints import Constraint
 from radixserve.server.conversation import Turn, prepare
 from radixserve.server.errors import renamed
@@ -61,7 +62,9 @@ async def chat_completions(request: Request) -> Generation:
         chunk_usage=UNSET if stream_usage == "none" else None,
         turn=turn,
     )
-    return Generation(service.client, service.metrics, record, shape, requests, params.n, bool(body.stream), stream_usage, names)
+    return Generation(
+        service.client, service.metrics, record, Chunks(shape, stream_usage), requests, params.n, bool(body.stream), names
+    )
 
 
 @dataclass

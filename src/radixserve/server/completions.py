@@ -12,6 +12,7 @@ from radixserve.limits import Limits
 from radixserve.messages import Output, TokenLogprob
 from radixserve.server.answers import Answer
 from radixserve.server.body import read_body
+from radixserve.server.chunks import Chunks
 from radixserve.server.generation import Generation
 from radixserve.server.prompts import encode_prompts, make_requests
 from radixserve.server.protocol import CompletionBody
@@ -56,7 +57,9 @@ async def completions(request: Request) -> Generation:
         chunk_usage=UNSET if stream_usage == "none" else None,
     )
     names = {"grammar": constraint.field} if constraint else {}
-    return Generation(service.client, service.metrics, record, shape, requests, params.n, bool(body.stream), stream_usage, names)
+    return Generation(
+        service.client, service.metrics, record, Chunks(shape, stream_usage), requests, params.n, bool(body.stream), names
+    )
 
 
 @dataclass

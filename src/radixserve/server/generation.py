@@ -1,13 +1,13 @@
 """One generation over HTTP: starts it, follows its choices, replies whole or as a stream, ends it when the client leaves.
 
 The first event is awaited before a status goes out, so that a request which the engine refuses gets its 400. A failure after that
-is a last frame with the error, and no `[DONE]`.
+is a last frame with the error.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -20,8 +20,7 @@ from radixserve.messages import GenerateRequest, Output
 from radixserve.observe.metrics import Metrics
 from radixserve.process.client import EngineClient
 from radixserve.server.answers import Answer, Tally
-from radixserve.server.errors import error_body, renamed
-from radixserve.server.protocol import StreamUsage
+from radixserve.server.errors import renamed
 from radixserve.server.replies import Usage
 from radixserve.server.request_log import RequestRecord
 from radixserve.text.tokenizer import Tokenizer
@@ -31,29 +30,30 @@ STREAM_HEADERS = [
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),
 ]
-DONE = b"data: [DONE]\n\n"
 
 logger = logging.getLogger(__name__)
 
 Events = AsyncGenerator[tuple[int, Output], None]
 
 
-class Shape(Protocol):
-    """How one route words its replies. `number` counts choices through all prompts."""
+class Reply(Protocol):
+    """How one route words its reply, whole or as frames of a stream. `number` counts choices through all prompts."""
 
-    tokenizer: Tokenizer
-
-    def opening(self, number: int, first: Output) -> msgspec.Struct | None:
-        """The chunk that comes before a choice's first news, if there is one."""
-
-    def chunk(self, number: int, output: Output) -> msgspec.Struct | None:
-        """News of one choice; None when there is nothing to tell yet."""
-
-    def usage_chunk(self, usage: Usage) -> msgspec.Struct:
-        """The last chunk, without choices."""
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The model's."""
 
     def whole(self, answers: list[Answer], usage: Usage) -> msgspec.Struct | Sequence[msgspec.Struct]:
         """The reply that is not streamed."""
+
+    def news(self, number: int, output: Output, usage: Callable[[], Usage]) -> bytes:
+        """Frames that tell news of one choice; empty when there is nothing to tell yet. `usage`: tells the usage so far."""
+
+    def end(self, usage: Usage) -> bytes:
+        """The frames that end a stream."""
+
+    def failure(self, error: Exception) -> bytes:
+        """The last frame of a stream that failed."""
 
 
 @dataclass
@@ -63,17 +63,16 @@ class Generation:
     client: EngineClient
     metrics: Metrics
     record: RequestRecord
-    shape: Shape
+    reply: Reply
     requests: list[GenerateRequest]
     n: int
     stream: bool
-    stream_usage: StreamUsage
     names: Mapping[str, str] = field(default_factory=dict)
     """What this route's clients call a field that the engine refuses, where it is another name."""
     tally: Tally = field(init=False)
 
     def __post_init__(self) -> None:
-        self.tally = Tally([len(request.prompt_ids) // 4 for request in self.requests], self.n, self.shape.tokenizer)
+        self.tally = Tally([len(request.prompt_ids) // 4 for request in self.requests], self.n, self.reply.tokenizer)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Runs it. Raises what the engine refused before the reply began."""
@@ -91,7 +90,7 @@ class Generation:
         async with aclosing(self._events()) as events:
             async for number, output in events:
                 answers[number].add(output)
-        body = msgspec.json.encode(self.shape.whole(answers, self.tally.usage()))
+        body = msgspec.json.encode(self.reply.whole(answers, self.tally.usage()))
         self.record.finish = self.tally.finish_reasons()
         headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -106,27 +105,17 @@ class Generation:
                 self.record.finish = self.tally.finish_reasons()
             except Exception as error:
                 self._note_failure(error)
-                last = _frame(error_body(renamed(error, self.names)))
+                last = self.reply.failure(renamed(error, self.names))
             await send({"type": "http.response.body", "body": last})
 
     async def _send_frames(self, first: tuple[int, Output], events: Events, send: Send) -> bytes:
         """Sends everything up to the last choice's end; returns what ends the stream."""
-        opened: set[int] = set()
         event: tuple[int, Output] | None = first
         while event is not None:
-            number, output = event
-            opening = None if number in opened else self.shape.opening(number, output)
-            opened.add(number)
-            frames = [self._chunk_frame(body) for body in (opening, self.shape.chunk(number, output)) if body is not None]
-            if frames:
-                await send({"type": "http.response.body", "body": b"".join(frames), "more_body": True})
+            if frames := self.reply.news(*event, self.tally.usage):
+                await send({"type": "http.response.body", "body": frames, "more_body": True})
             event = await anext(events, None)
-        return DONE if self.stream_usage == "none" else _frame(self.shape.usage_chunk(self.tally.usage())) + DONE
-
-    def _chunk_frame(self, chunk: msgspec.Struct) -> bytes:
-        if self.stream_usage == "each":
-            chunk = msgspec.structs.replace(chunk, usage=self.tally.usage())
-        return _frame(chunk)
+        return self.reply.end(self.tally.usage())
 
     async def _events(self) -> Events:
         """The engine's events, counted and timed."""
@@ -179,10 +168,6 @@ async def _scores_first(events: Events, n: int) -> Events:
             if prompt in scored:
                 for event in held.pop(prompt):
                     yield event
-
-
-def _frame(body: msgspec.Struct) -> bytes:
-    return b"data: " + msgspec.json.encode(body) + b"\n\n"
 
 
 async def _while_connected(receive: Receive, work: Coroutine[Any, Any, None]) -> None:

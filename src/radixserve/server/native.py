@@ -14,6 +14,7 @@ from radixserve.req import token_bytes
 from radixserve.sampling_params import SamplingParams
 from radixserve.server.answers import Answer
 from radixserve.server.body import read_body
+from radixserve.server.chunks import Chunks
 from radixserve.server.errors import renamed
 from radixserve.server.generation import Generation
 from radixserve.server.native_protocol import (
@@ -50,7 +51,7 @@ async def generate(request: Request) -> Generation:
     n = requests[0].params.n
     several = isinstance(body.text, list) or (body.input_ids is not None and isinstance(body.input_ids[0], list))
     shape = NativeShape(service.tokenizer, requests, prompts, n, several or n > 1, body.return_text_in_logprobs)
-    return Generation(service.client, service.metrics, record, shape, requests, n, body.stream, "none", names)
+    return Generation(service.client, service.metrics, record, Chunks(shape, "none"), requests, n, body.stream, names)
 
 
 @dataclass

@@ -1,0 +1,73 @@
+"""Streams of chunks, as OpenAI's completion routes and /generate send them. One that did not fail ends with `[DONE]`."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import msgspec
+
+from radixserve.messages import Output
+from radixserve.server.answers import Answer
+from radixserve.server.errors import error_body
+from radixserve.server.protocol import StreamUsage
+from radixserve.server.replies import Usage
+from radixserve.text.tokenizer import Tokenizer
+
+DONE = b"data: [DONE]\n\n"
+
+
+class Shape(Protocol):
+    """How one route words its chunks and whole replies. `number` counts choices through all prompts."""
+
+    tokenizer: Tokenizer
+
+    def opening(self, number: int, first: Output) -> msgspec.Struct | None:
+        """The chunk that comes before a choice's first news, if there is one."""
+
+    def chunk(self, number: int, output: Output) -> msgspec.Struct | None:
+        """News of one choice; None when there is nothing to tell yet."""
+
+    def usage_chunk(self, usage: Usage) -> msgspec.Struct:
+        """The last chunk, without choices."""
+
+    def whole(self, answers: list[Answer], usage: Usage) -> msgspec.Struct | Sequence[msgspec.Struct]:
+        """The reply that is not streamed."""
+
+
+@dataclass
+class Chunks:
+    """A Reply of chunks."""
+
+    shape: Shape
+    stream_usage: StreamUsage
+    _opened: set[int] = field(default_factory=set)
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The shape's."""
+        return self.shape.tokenizer
+
+    def whole(self, answers: list[Answer], usage: Usage) -> msgspec.Struct | Sequence[msgspec.Struct]:
+        """As the shape words it."""
+        return self.shape.whole(answers, usage)
+
+    def news(self, number: int, output: Output, usage: Callable[[], Usage]) -> bytes:
+        """A chunk, after the one that opens its choice."""
+        opening = None if number in self._opened else self.shape.opening(number, output)
+        self._opened.add(number)
+        chunks = [chunk for chunk in (opening, self.shape.chunk(number, output)) if chunk is not None]
+        if self.stream_usage == "each":
+            chunks = [msgspec.structs.replace(chunk, usage=usage()) for chunk in chunks]
+        return b"".join(map(_frame, chunks))
+
+    def end(self, usage: Usage) -> bytes:
+        """The usage, if it was asked for."""
+        return DONE if self.stream_usage == "none" else _frame(self.shape.usage_chunk(usage)) + DONE
+
+    def failure(self, error: Exception) -> bytes:
+        """A frame that holds an `error`."""
+        return _frame(error_body(error))
+
+
+def _frame(body: msgspec.Struct) -> bytes:
+    return b"data: " + msgspec.json.encode(body) + b"\n\n"
