@@ -161,6 +161,8 @@ class RadixTree:
         best: tuple[Slots, Node, int] | None = None
         for node, start in candidates:
             begin = start * TOKEN_BYTES
+            if not page.startswith(node.key[begin : begin + TOKEN_BYTES]):
+                continue  # most often not even the first token is shared
             shared = shared_tokens(page, 0, node.key[begin : begin + self.page_bytes])
             if shared > (best[2] if best else 0):
                 best = node.slots[start : start + shared], node, shared

@@ -6,15 +6,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from radixserve.simulator.options import SimulateOptions, sizes
+from radixserve.cache.eviction import POLICIES
+from radixserve.simulator.options import SimulateOptions, names, sizes
 from radixserve.simulator.plot import plot
 from radixserve.simulator.report import as_json, print_predictions, print_serial
 from radixserve.simulator.requests import SimRequest, to_trace
 from radixserve.simulator.serial import BELADY, SerialResult, num_unique, serial
 from radixserve.simulator.traces import PAGE_LEN, page_prompts, write_trace
 from radixserve.simulator.whatif import Subject, WhatIf, read
-
-SERIAL_POLICIES = "lru"
 
 
 def run(path: Path, options: SimulateOptions) -> int:
@@ -43,7 +42,7 @@ def _serial(requests: Sequence[SimRequest], options: SimulateOptions) -> Iterato
     whole = num_unique(prompts) * PAGE_LEN
     for num_slots in sizes("--num-slots", options.num_slots or "1%,5%,10%", whole):
         num_pages = max(num_slots // PAGE_LEN, 1)
-        for policy in (options.policy or SERIAL_POLICIES).split(","):
+        for policy in names("--policy", options.policy or "lru", sorted(POLICIES)):
             yield serial(prompts, num_pages, policy)
             yield serial(prompts, num_pages, policy, whole_nodes=True)
         yield serial(prompts, num_pages, BELADY)

@@ -4,11 +4,8 @@ import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from radixserve.errors import ConfigError
-
-Router = Literal["round-robin", "random"]
 
 
 @dataclass(frozen=True, kw_only=True)
