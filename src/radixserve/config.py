@@ -52,7 +52,7 @@ class EngineConfig:
     """Keep the KV of finished requests in the radix tree and reuse it."""
 
     eviction_policy: str = "lru"
-    """Which unlocked leaf goes first when the pool is full: lru, lfu, fifo, slru or priority."""
+    """Which unlocked leaf goes first when the pool is full: lru, lfu, fifo, slru, priority or learned."""
 
     grammar_backend: GrammarBackendName = "llguidance"
     """Library that holds answers to JSON schemas and grammars: llguidance, or xgrammar (pip install 'radixserve[xgrammar]')."""

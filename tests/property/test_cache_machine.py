@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from radixserve.cache.events import CacheEvent, Evicted
 from radixserve.cache.eviction import POLICIES
+from radixserve.cache.learned import Learned
 from radixserve.cache.prefix_cache import Lease, Match, PrefixCache
 from radixserve.cache.radix_tree import Node
 from radixserve.errors import BusyError, LockError, OutOfSlotsError
@@ -51,6 +52,8 @@ class CacheMachine(RuleBasedStateMachine):
     def start(self, page_size: int, policy: str, num_slots: int) -> None:
         self.events: list[CacheEvent] = []
         self.cache = PrefixCache(num_slots, page_size, policy)
+        if isinstance(self.cache.policy, Learned):
+            self.cache.policy.LEARN_FROM = 4
         self.cache.listeners.append(self.events.append)
         self.contents: dict[int, tuple[ExtraKey, Tokens]] = {}
         self.requests: list[Request] = []
@@ -86,11 +89,12 @@ class CacheMachine(RuleBasedStateMachine):
             if not leaves:
                 break
 
-            def key(node: Node) -> tuple[object, ...]:
-                class_, order = policy.class_of(node), policy.order(node)
-                return policy.rank(class_, order, self.cache.clock), class_, order, node.serial
-
-            victim = min(leaves, key=key)
+            heads: dict[int, Node] = {}
+            for node in sorted(leaves, key=lambda node: (policy.order(node), node.serial)):
+                heads.setdefault(policy.class_of(node), node)
+            _, _, victim = min(
+                (policy.rank(class_, policy.order(node), self.cache.clock), class_, node) for class_, node in heads.items()
+            )
             assert victim.parent is not None
             children[victim.parent].remove(victim)
             del children[victim]

@@ -63,8 +63,10 @@ def _check_sizes(tree: RadixTree, nodes: list[Node]) -> None:
 
 
 def _check_queue(queue: EvictionQueue, nodes: list[Node]) -> None:
-    assert len(queue) == sum(node.queued for node in nodes), "a node in the queue has one entry"
-    assert all(node.queued for node in nodes if not node.children and not node.lock_ref), "every unlocked leaf can be evicted"
+    assert len(queue) == sum(node.queued is not None for node in nodes), "a node in the queue has one entry"
+    assert all(node.queued is not None for node in nodes if not node.children and not node.lock_ref), (
+        "every unlocked leaf can be evicted"
+    )
 
 
 def _check_ownership(pool: SlotPool, nodes: list[Node], leases: Collection[Lease], request_size: int) -> None:

@@ -1,21 +1,23 @@
 """Which unlocked leaf goes first when the pool is full.
 
 A policy gives each leaf a class and, within it, an order. Each class has a heap of its own, and the heads of the heaps are
-compared at eviction, with the clock. The heaps are lazy: a node has at most one entry, made when it becomes an unlocked leaf
-and looked at again only when it comes to the head. There it is dropped if the node is locked or has children now, and put
-where it belongs if its class or order has changed. When one eviction finds an eighth of a heap out of date, it goes through
-the rest of it too. So nothing is ever rebuilt from all leaves of the tree, and the heaps never hold more entries than there
-are nodes.
+compared at eviction, with the clock. The heaps are lazy: a node has one entry, made when it becomes an unlocked leaf and looked
+at again only when it comes to the head. There it is dropped if the node is locked or has children now, and put where it belongs
+if its order has changed. When one eviction finds an eighth of a heap out of date, it goes through the rest of it too. A node
+that becomes an unlocked leaf in another class than before leaves its old entry behind, an orphan; when half of all entries are
+orphans, the heaps are cleared of them. So nothing is ever rebuilt from all leaves of the tree, and the heaps never hold more
+than twice as many entries as there are nodes, and a few.
 
-That an entry may be out of date relies on one rule: while a node lives, its class and its order only grow, and `rank` grows
-with both. What hides behind a stale entry would go later than the entry says, never sooner.
+That an entry may be out of date relies on one rule: while a node lives, its class and its order only grow, and its class stays
+as it is while the node is an unlocked leaf. So what hides behind a stale entry comes later than the entry says, never sooner.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import Any
 
+from radixserve.cache.lease import Lease
 from radixserve.cache.radix_tree import Node
 from radixserve.errors import ConfigError
 
@@ -36,6 +38,12 @@ class Policy:
     def rank(self, class_: int, order: Any, clock: int) -> Any:
         """Compares the heads of the classes: smallest goes first. One class needs no comparing."""
         return 0
+
+    def acquired(self, lease: Lease, path: Sequence[Node], tokens: bytes) -> None:
+        """Tells of a request that found the nodes of `path`, in order. `tokens`: int32 ids of all that it looked up, as bytes."""
+
+    def evicted(self, node: Node, parent: Node) -> None:
+        """Tells of a node that has been evicted from below `parent`."""
 
 
 MIN_STALE = 64
@@ -127,16 +135,24 @@ class EvictionQueue:
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self._heaps: list[list[tuple[Any, int, Node]]] = [[] for _ in range(policy.num_classes)]
+        self._num_orphans = 0
 
     def __len__(self) -> int:
-        """Entries, stale ones included."""
-        return sum(map(len, self._heaps))
+        """Nodes that have an entry, those included that are locked or have children now."""
+        return sum(map(len, self._heaps)) - self._num_orphans
 
     def offer(self, node: Node) -> None:
         """Tells of a node that has become an unlocked leaf."""
-        if not node.queued:
-            node.queued = True
-            self._push(node)
+        class_ = self._policy.class_of(node)
+        if node.queued == class_:
+            return
+        if node.queued is not None:
+            self._num_orphans += 1
+        node.queued = class_
+        heappush(self._heaps[class_], (self._policy.order(node), node.serial, node))
+        if self._num_orphans > MIN_STALE + len(self):
+            for each in range(len(self._heaps)):
+                self._mend(each)
 
     def pop(self, clock: int) -> Node | None:
         """Takes out the leaf that goes first; None if there is none. `clock`: the present time."""
@@ -150,16 +166,17 @@ class EvictionQueue:
         if first is None:
             return None
         node = heappop(first)[2]
-        node.queued = False
+        node.queued = None
         return node
 
     def remove(self, nodes: Set[Node]) -> None:
         """Takes out what is in it of `nodes`, by going through all of it."""
-        for heap in self._heaps:
+        for class_, heap in enumerate(self._heaps):
+            self._num_orphans -= sum(node in nodes and node.queued != class_ for _, _, node in heap)
             heap[:] = [entry for entry in heap if entry[2] not in nodes]
             heapify(heap)
         for node in nodes:
-            node.queued = False
+            node.queued = None
 
     def upcoming(self, clock: int) -> Iterator[Node]:
         """The nodes in the order in which `pop` would give them, if each were removed and nothing else happened. Changes nothing.
@@ -171,53 +188,51 @@ class EvictionQueue:
         frontiers: list[_Frontier] = [[(*heap[0][:2], 0, heap[0][2])] if heap else [] for heap in self._heaps]
         gone: Counter[Node] = Counter()
         passed: set[Node] = set()
+        moved: set[Node] = set()
         while (class_ := self._first_class(frontiers, clock)) is not None:
             order, serial, index, node = heappop(frontiers[class_])
             heap = self._heaps[class_]
             for below in (2 * index + 1, 2 * index + 2) if index >= 0 else ():
                 if below < len(heap):
                     heappush(frontiers[class_], (*heap[below][:2], below, heap[below][2]))
+            if index != NOT_IN_HEAP and (node.queued != class_ or node in moved):
+                continue
             if node.lock_ref or len(node.children) > gone[node]:
                 passed.add(node)
                 continue
-            now = policy.class_of(node), policy.order(node)
-            if now != (class_, order):
-                heappush(frontiers[now[0]], (now[1], serial, NOT_IN_HEAP, node))
+            if (now := policy.order(node)) != order:
+                heappush(frontiers[class_], (now, serial, NOT_IN_HEAP, node))
                 continue
             yield node
             parent = node.parent
             assert parent is not None
             gone[parent] += 1
-            is_leaf = gone[parent] == len(parent.children) and not parent.lock_ref and parent.parent is not None
-            if is_leaf and (not parent.queued or parent in passed):
-                heappush(frontiers[policy.class_of(parent)], (policy.order(parent), parent.serial, NOT_IN_HEAP, parent))
+            if gone[parent] < len(parent.children) or parent.lock_ref or parent.parent is None:
+                continue
+            if parent.queued != (its_class := policy.class_of(parent)) or parent in passed:
+                moved.add(parent)
+                heappush(frontiers[its_class], (policy.order(parent), parent.serial, NOT_IN_HEAP, parent))
 
     def clear(self) -> None:
         for heap in self._heaps:
             heap.clear()
+        self._num_orphans = 0
 
     def _first_class(self, frontiers: list[_Frontier], clock: int) -> int | None:
         """The class whose head goes first."""
         classes = [class_ for class_, frontier in enumerate(frontiers) if frontier]
         return min(classes, key=lambda class_: self._policy.rank(class_, frontiers[class_][0][0], clock), default=None)
 
-    def _push(self, node: Node) -> None:
-        heappush(self._heaps[self._policy.class_of(node)], (self._policy.order(node), node.serial, node))
-
     def _settle(self, class_: int) -> bool:
-        """Mends the heap until its head is up to date; returns whether it has one. Nodes move to higher classes only."""
+        """Mends the heap until its head is up to date; returns whether it has one."""
         heap, policy = self._heaps[class_], self._policy
         patience = MIN_STALE + len(heap) // 8
         while heap:
             order, _, node = heap[0]
             if patience == 0:
                 self._mend(class_)
-            elif node.lock_ref or node.children:
+            elif self._is_over(node, class_):
                 heappop(heap)
-                node.queued = False
-            elif policy.class_of(node) != class_:
-                heappop(heap)
-                self._push(node)
             elif (now := policy.order(node)) != order:
                 heapreplace(heap, (now, node.serial, node))
             else:
@@ -228,13 +243,16 @@ class EvictionQueue:
     def _mend(self, class_: int) -> None:
         """Brings every entry of a heap up to date."""
         heap = self._heaps[class_]
-        entries = heap[:]
-        heap.clear()
-        for _, _, node in entries:
-            if node.lock_ref or node.children:
-                node.queued = False
-            elif self._policy.class_of(node) != class_:
-                self._push(node)
-            else:
-                heap.append((self._policy.order(node), node.serial, node))
+        nodes = [node for _, _, node in heap if not self._is_over(node, class_)]
+        heap[:] = [(self._policy.order(node), node.serial, node) for node in nodes]
         heapify(heap)
+
+    def _is_over(self, node: Node, class_: int) -> bool:
+        """Whether an entry of the class is to be dropped, and takes account of that."""
+        if node.queued != class_:
+            self._num_orphans -= 1
+            return True
+        if node.lock_ref or node.children:
+            node.queued = None
+            return True
+        return False

@@ -6,6 +6,7 @@ import numpy as np
 
 from radixserve.cache.radix_tree import Node
 from radixserve.cache.slot_pool import Slots
+from radixserve.cache.uses import Use
 from radixserve.req import ExtraKey
 
 
@@ -50,6 +51,8 @@ class Lease:
     """(source, target) slots of KV to copy before anything is computed: from the first `extend` until `finish_copy`."""
     source: tuple[Slots, Node] | None = None
     """Slots to copy from and the locked node that owns them, from `acquire` until `finish_copy`."""
+    use: Use | None = None
+    """The use of the nodes that it adds, where the policy learns from uses."""
 
     @property
     def slots(self) -> Slots:

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+import radixserve.cache.learned  # noqa: F401 - it registers a policy
 from radixserve.cache.audit import audit
 from radixserve.cache.events import (
     Acquired,
@@ -56,7 +57,8 @@ class PrefixCache:
     ) -> None:
         self.pool = SlotPool(num_slots, page_size)
         self.tree = RadixTree(page_size)
-        self.queue = EvictionQueue(make_policy(policy))
+        self.policy = make_policy(policy)
+        self.queue = EvictionQueue(self.policy)
         self.leases: set[Lease] = set()
         self.page_size = page_size
         self.enabled = enabled
@@ -141,6 +143,8 @@ class PrefixCache:
         if walk.path:
             np.concatenate([passed.slots for passed in walk.path], out=buffer[: walk.end])
         lease = Lease(extra_key, priority, node, walk.end, walk.end, buffer, walk.end, self._clock)
+        if self.enabled:
+            self.policy.acquired(lease, walk.path, tokens)
         if self.listeners:
             self._tell(Acquired(extra_key, node.serial, self._clock))
         page = tree.partial_page(walk, tokens) if self.enabled else None
@@ -314,6 +318,7 @@ class PrefixCache:
         if len(value) < max(1_024, len(lease.buffer) // 2):
             value = value.copy()  # a view would keep the whole buffer alive
         leaf = self.tree.insert(parent, key, value, time=self._clock, priority=lease.priority)
+        leaf.use = lease.use
         if self.listeners:
             self._tell(Inserted(lease.extra_key, leaf.serial, parent.serial, key, self._clock, value.tobytes()))
         return leaf
@@ -345,6 +350,7 @@ class PrefixCache:
     def _remove(self, node: Node, evicted_for: int | None = None) -> None:
         """Evicts an unlocked leaf; its entry in the queue is the caller's to take out."""
         parent = self.tree.remove(node)
+        self.policy.evicted(node, parent)
         self.pool.free(node.slots)
         self._offer(parent)
         self.num_evicted += node.num_tokens

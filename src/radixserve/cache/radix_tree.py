@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from radixserve.cache.slot_pool import Slots
+from radixserve.cache.uses import Use
 from radixserve.errors import LockError
 from radixserve.req import ExtraKey
 
@@ -40,6 +41,7 @@ class Node:
         "priority",
         "queued",
         "serial",
+        "use",
         "value",
         "version",
     )
@@ -60,8 +62,10 @@ class Node:
         self.priority = priority
         self.lock_ref = 0
         self.version = 0
-        self.queued = False
-        """Whether the eviction queue has an entry of it."""
+        self.queued: int | None = None
+        """Class in which the eviction queue has an entry of it; None if it has none."""
+        self.use: Use | None = None
+        """Its latest use, where the policy learns from uses."""
 
     @property
     def slots(self) -> Slots:
@@ -188,7 +192,7 @@ class RadixTree:
         assert at % self.page_size == 0
         cut = at * TOKEN_BYTES
         upper = Node(self._next_serial(), parent, node.key[:cut], node.slots[:at].copy(), node.last_access_time, node.priority)
-        upper.created, upper.hit_count, upper.lock_ref = node.created, node.hit_count, node.lock_ref
+        upper.created, upper.hit_count, upper.lock_ref, upper.use = node.created, node.hit_count, node.lock_ref, node.use
         parent.children[node.key[: self.page_bytes]] = upper
         node.key, node.value = node.key[cut:], node.slots[at:].copy()
         node.num_tokens -= at

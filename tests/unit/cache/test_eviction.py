@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from radixserve.cache.eviction import MIN_STALE, POLICIES, EvictionQueue, Policy, make_policy, register
@@ -70,6 +70,7 @@ def test_a_policy_is_added_by_registering_it() -> None:
         del POLICIES["mru"]
 
 
+@settings(deadline=None)
 @given(
     policy=st.sampled_from(["lru", "lfu", "fifo", "slru", "priority"]),
     uses=st.lists(st.integers(0, 3 * MIN_STALE), max_size=4 * MIN_STALE),
@@ -85,6 +86,7 @@ def test_many_stale_entries_are_mended_into_the_right_order(policy: str, uses: l
         nodes[index].last_access_time = clock
         nodes[index].hit_count += 1
         nodes[index].priority += index % 2
+        queue.offer(nodes[index])
         clock += 1
     left = set(nodes)
     while left:
