@@ -36,12 +36,13 @@ def enforced(backend: GrammarBackend, case: SchemaCase) -> bool:
     return True
 
 
-def _object(**properties: Any) -> dict[str, Any]:
+def closed_object(**properties: Any) -> dict[str, Any]:
+    """The schema of an object with just these properties."""
     return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
 
 _INT, _STR = {"type": "integer"}, {"type": "string"}
-_TREE = _object(value=_INT) | {"properties": {"value": _INT, "next": {"anyOf": [{"$ref": "#"}, {"type": "null"}]}}}
+_TREE = closed_object(value=_INT) | {"properties": {"value": _INT, "next": {"anyOf": [{"$ref": "#"}, {"type": "null"}]}}}
 
 
 def _formats() -> list[SchemaCase]:
@@ -77,7 +78,7 @@ CASES = [
     SchemaCase("const", {"type": "integer", "const": 7}, (7,), (8,)),
     SchemaCase("boolean schemas", {"type": "array", "items": True}, ([1, "a"],), (1,)),
     SchemaCase("boolean schemas", {"type": "array", "items": False}, ([],), ([1],)),
-    SchemaCase("boolean schemas", _object(a=True), ({"a": None},), ({},)),
+    SchemaCase("boolean schemas", closed_object(a=True), ({"a": None},), ({},)),
     # strings
     SchemaCase("minLength", {"type": "string", "minLength": 2}, ("ab", "abc"), ("a",)),
     SchemaCase("maxLength", {"type": "string", "maxLength": 2}, ("", "äö"), ("abc",)),
@@ -119,7 +120,7 @@ CASES = [
         "required", {"type": "object", "properties": {"a": _INT, "b": _INT}, "required": ["b"]}, ({"b": 1},), ({"a": 1}, {})
     ),
     SchemaCase("required", {"type": "object", "required": ["b"]}, ({"b": 1},), ({},)),
-    SchemaCase("additionalProperties", _object(a=_INT), ({"a": 1},), ({"a": 1, "b": 2}, {})),
+    SchemaCase("additionalProperties", closed_object(a=_INT), ({"a": 1},), ({"a": 1, "b": 2}, {})),
     SchemaCase("additionalProperties", {"type": "object", "additionalProperties": _INT}, ({"x": 1},), ({"x": "a"},)),
     SchemaCase("additionalProperties", {"type": "object", "properties": {"a": _STR}}, ({"a": "x", "b": 1},), ({"a": 1},)),
     SchemaCase(
@@ -167,13 +168,13 @@ CASES = [
     SchemaCase("oneOf", {"oneOf": [_INT, _STR]}, (1, "a"), (None,)),
     SchemaCase(
         "oneOf",
-        {"oneOf": [_object(k={"const": "a"}), _object(k={"const": "b"}, n=_INT)]},
+        {"oneOf": [closed_object(k={"const": "a"}), closed_object(k={"const": "b"}, n=_INT)]},
         ({"k": "a"}, {"k": "b", "n": 1}),
         ({"k": "c"},),
     ),
     SchemaCase("oneOf", {"oneOf": [{"type": "integer", "maximum": 5}, {"type": "integer", "minimum": 5}]}, (3, 7), (5,)),
     SchemaCase("allOf", {"allOf": [{"type": "integer"}, {"minimum": 5}]}, (6,), (4,)),
-    SchemaCase("allOf", {"allOf": [_object(a=_INT)]}, ({"a": 1},), ({},)),
+    SchemaCase("allOf", {"allOf": [closed_object(a=_INT)]}, ({"a": 1},), ({},)),
     SchemaCase("allOf", {"type": "integer", "allOf": [{"minimum": 5}, {"maximum": 9}]}, (6,), (4, 10)),
     SchemaCase("not", {"type": "integer", "not": {"const": 5}}, (6,), (5,)),
     SchemaCase("if, then, else", {"type": "integer", "if": {"minimum": 5}, "then": {"maximum": 9}}, (3, 6), (10,)),

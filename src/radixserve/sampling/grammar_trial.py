@@ -22,10 +22,11 @@ from radixserve.sampling_params import Grammar
 from radixserve.text.tokenizer import Tokenizer
 
 LIMIT_S = 10.0
+"""Of one compilation."""
 START_LIMIT_S = 60.0
 """Of a child, until it has made its backend."""
 MEMORY_BYTES = 4 << 30
-"""Address space of a child."""
+"""What a child may allocate."""
 
 
 class GrammarTrial:
@@ -109,7 +110,7 @@ def _serve(backend: str, model: str, vocab_size: str, eos_ids: str) -> None:
     """The child. It ends with its parent, even in the middle of a compilation."""
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(sys.stdin, lines), daemon=True).start()
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     compiler = find_backend(backend)(Tokenizer.load(Path(model)), int(vocab_size), frozenset(json.loads(eos_ids)))
     print("ready", flush=True)

@@ -10,10 +10,12 @@ import pytest
 
 from radixserve.errors import ConfigError, InvalidRequestError
 from radixserve.sampling.grammar import BACKENDS, CompiledGrammar, GrammarBackend, Matcher, find_backend
+from radixserve.sampling.grammar_llguidance import LLGuidance
 from radixserve.sampling_params import Grammar
 from radixserve.text.tokenizer import Tokenizer
-from tests.schema_cases import CASES, SchemaCase, enforced
+from tests.schema_cases import CASES, SchemaCase, closed_object, enforced
 from tests.tiny_models import EOS_ID, VOCAB_SIZE
+from tests.unit.text.vocabularies import byte_level, write_directory
 
 
 @pytest.fixture(scope="module")
@@ -186,6 +188,28 @@ def test_what_must_come_is_forced_and_no_more(backend: GrammarBackend, tokenizer
     assert tokenizer.encode_plain(" long ")[: len(forced)] == forced
     assert len(forced) >= len(" long ") - 1
     assert all(matcher.accept(token_id) for token_id in forced)
+
+
+def test_forced_tokens_are_those_of_the_tokenizer(tmp_path: Path) -> None:
+    """Only what is canonical, with tokens of several characters that reach over the ends of what is forced."""
+    path = write_directory(tmp_path / "model", byte_level(), eos_token="<|im_end|>", generation={"eos_token_id": [2]})
+    tokenizer = Tokenizer.load(path)
+    backend = LLGuidance(tokenizer, tokenizer.vocab_size, frozenset({2}))
+    arguments = closed_object(city={"type": "string"}, weather={"enum": ["the cat", "the mat"]})
+    schema = closed_object(name={"type": "string"}, arguments=arguments)
+    text = '{"name": "get_weather", "arguments": {"city": "Zürich", "weather": "the mat"}}'
+    canonical = tokenizer.encode_plain(text)
+    matcher = backend.compile(Grammar("json_schema", json.dumps(schema))).matcher(ignore_eos=False)
+    num_forced, at = 0, 0
+    while at < len(canonical):
+        forced = matcher.forced()
+        assert canonical[at : at + len(forced)] == forced
+        num_forced += len(forced)
+        for token_id in forced or canonical[at : at + 1]:
+            assert matcher.accept(token_id)
+            at += 1
+    assert matcher.finished
+    assert num_forced > len(canonical) // 2
 
 
 def test_deep_schemas_and_wide_repeats_compile_or_are_refused(backend: GrammarBackend, tokenizer: Tokenizer) -> None:

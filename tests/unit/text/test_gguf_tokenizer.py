@@ -51,6 +51,12 @@ def test_sentencepiece_merges_by_score(sentencepiece_gguf: Tokenizer, text: str)
     assert sentencepiece_gguf.decode(ids) == text
 
 
+@given(st.text(alphabet="theca s é한", max_size=20))
+def test_a_text_inside_of_another_gets_no_blank_before_it(sentencepiece_gguf: Tokenizer, text: str) -> None:
+    ids = sentencepiece_gguf.encode_inner(text)
+    assert b"".join(sentencepiece_gguf.token_bytes[token_id] for token_id in ids) == text.encode()
+
+
 @pytest.mark.parametrize(
     ("pre", "text", "pieces"),
     [
