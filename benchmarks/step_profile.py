@@ -70,7 +70,7 @@ def watch(engine: Engine) -> Parts:
     """Times the parts of an engine's steps."""
     parts = Parts()
     native_operations._native = TimedNative(parts)  # type: ignore[attr-defined]
-    runner: Any = engine._runner
+    runner: Any = engine.runner
     runner._attention._attention = TimedPool(parts, runner._attention._attention)
     parts.watch(runner._attention, "plan", "plan of attention")
     parts.watch(runner._sampler, "sample", "sampling")
@@ -84,7 +84,7 @@ def watch(engine: Engine) -> Parts:
 def profile(engine: Engine, rows: int, steps: int, context: int) -> dict[str, float]:
     """Milliseconds of a step of `rows` decodes, whole and by part."""
     parts = watch(engine)
-    prompts = np.random.default_rng(0).integers(1000, 2000, (rows, context))
+    prompts = np.random.default_rng(0).integers(engine.info.limits.vocab_size, size=(rows, context))
     for row, prompt in enumerate(prompts):
         params = SamplingParams(temperature=0.0, max_tokens=steps + 20, ignore_eos=True)
         engine.receive(GenerateRequest(f"{rows}.{row}", token_bytes(prompt), params))
@@ -112,7 +112,8 @@ def main() -> None:
     options = parser.parse_args()
     result = {}
     for rows in options.rows:
-        engine = build_engine(EngineConfig(model=options.model, num_slots=rows * 2 * (options.context + options.steps + 20)))
+        num_slots = rows * 2 * (options.context + options.steps + 20)
+        engine = build_engine(EngineConfig(model=options.model, dtype="bfloat16", kernels="native", num_slots=num_slots))
         result[f"decode {rows}"] = profile(engine, rows, options.steps, options.context)
     print(json.dumps(result, indent=2))
 
