@@ -86,6 +86,11 @@ def infinite_hits(uses: Iterable[Use]) -> int:
     return hits
 
 
+def num_unique_tokens(uses: Iterable[Use]) -> int:
+    """What a cache without bounds holds in the end."""
+    return sum(dict(run for use in uses for run in use.whole).values())
+
+
 class Clairvoyant:
     """A cache of `num_slots` tokens that knows all `uses`. `hits`: prompt tokens reused."""
 

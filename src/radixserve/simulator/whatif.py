@@ -3,7 +3,7 @@
 import itertools
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
@@ -16,7 +16,7 @@ from radixserve.config import EngineConfig, Order
 from radixserve.errors import ConfigError
 from radixserve.scheduler.admission import ORDERS
 from radixserve.simulator.cost import CostModel, load
-from radixserve.simulator.optimum import Clairvoyant, Use, infinite_hits, uses_of
+from radixserve.simulator.optimum import Clairvoyant, infinite_hits, num_unique_tokens, uses_of
 from radixserve.simulator.options import SimulateOptions, names, numbers, sizes
 from radixserve.simulator.recordings import Recording, read_header
 from radixserve.simulator.replay import Replay
@@ -77,10 +77,6 @@ class Subject:
     replayed_steps: int | None = None
     """Steps of the recording that were replayed and found equal."""
 
-    def unique_tokens(self, uses: Sequence[Use]) -> int:
-        """What an infinite cache would hold in the end."""
-        return sum(dict(run for use in uses for run in use.whole).values())
-
 
 def read(path: Path) -> Subject:
     """A recording, which is replayed and checked first, or a trace. Raises ConfigError when it is neither."""
@@ -118,8 +114,10 @@ class WhatIf:
     def __init__(self, subject: Subject, options: SimulateOptions) -> None:
         if not subject.requests:
             raise ConfigError("there are no answered requests to simulate")
-        if options.speed <= 0:
-            raise ConfigError(f"--speed is {options.speed}: must be above 0")
+        for name in ("speed", "max_running", "max_batch_tokens"):
+            value = getattr(options, name)
+            if value is not None and value <= 0:
+                raise ConfigError(f"--{name.replace('_', '-')} is {value}: must be above 0")
         self.cost: CostModel = load(options.cost_model)
         self._requests = [replace(request, arrival_s=request.arrival_s / options.speed) for request in subject.requests]
         self._config = replace(
@@ -131,7 +129,7 @@ class WhatIf:
         self._prompt_tokens = sum(request.prompt_len for request in self._requests)
         self._infinite_hits = infinite_hits(self._uses)
         self._optima: dict[int, int] = {}
-        self.settings = settings(subject, options, subject.unique_tokens(self._uses))
+        self.settings = settings(subject, options, num_unique_tokens(self._uses))
 
     def predictions(self, progress: Progress) -> Iterator[Prediction]:
         """One for each of `settings`; `progress` is called for every request that ends."""

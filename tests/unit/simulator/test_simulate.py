@@ -101,6 +101,7 @@ def test_the_serial_table(capsys: pytest.CaptureFixture[str], trace: Path) -> No
         (["--policy", "best"], "--policy has 'best': choose among fifo"),
         (["--router", "prefix-ish"], "--router has 'prefix-ish'"),
         (["--speed", "0"], "--speed is 0"),
+        (["--max-running", "0"], "--max-running is 0"),
         (["--num-slots", "10k", "--plot", "curves.gif"], "must end in .png or .html"),
         (["--num-slots", "8", "--page-size", "16"], "less than one page of 16"),
     ],
