@@ -13,8 +13,9 @@ from tests.server.running import RunningServer, running
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """For a module at most: Playwright's event loop goes on until it is stopped, and other tests run loops of their own."""
     path = shutil.which("chromium")
     if path is None:
         pytest.skip("there is no chromium: `apt install chromium` to test the live page")
