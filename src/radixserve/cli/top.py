@@ -16,6 +16,7 @@ from radixserve.cli.options import API_KEY_VARIABLE
 from radixserve.errors import RadixServeError
 
 TIMEOUT_S = 10.0
+NUMBER_WIDTH = 6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,9 +119,18 @@ def _prefixes(prefixes: list[dict[str, Any]]) -> Table:
 
 
 def _table(*columns: str, texts: tuple[str, ...]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    """Numbers are never cut; `text`, the last column, takes what is left."""
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0), expand="text" in columns)
     for column in columns:
-        table.add_column(column, justify="left" if column in texts else "right", no_wrap=True, overflow="ellipsis")
+        number = column not in texts
+        table.add_column(
+            column,
+            justify="right" if number else "left",
+            no_wrap=True,
+            overflow="ellipsis",
+            min_width=max(len(column), NUMBER_WIDTH) if number else None,
+            ratio=1 if column == "text" else None,
+        )
     return table
 
 

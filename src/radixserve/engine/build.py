@@ -66,7 +66,7 @@ def build_engine(config: EngineConfig) -> Engine:
         limits=Limits(model.vocab_size, max_context_len, num_slots, config.page_size),
         kv_bytes=num_slots * slot_bytes(model.num_layers, model.num_kv_heads, model.head_dim, dtype),
         num_threads=num_threads,
-        settings=dataclasses.asdict(config),
+        settings=dataclasses.asdict(config) | (publisher.endpoints if publisher is not None else {}),
         kernels=why,
     )
     eos_ids = tokenizer.eos_ids | frozenset(model.eos_ids)

@@ -19,7 +19,6 @@ from radixserve.explanation import Branch, Explanation, Loss, Reason
 from radixserve.observe.fingerprints import Fingerprints, Point, go_on, start
 from radixserve.observe.prefix_memory import Eviction, PrefixMemory
 from radixserve.req import ExtraKey, Req
-from radixserve.scheduler.events import Admitted, Admitting, Leaving, SchedulerEvent
 from radixserve.scheduler.scheduler import Scheduler
 
 K = TypeVar("K")
@@ -62,19 +61,23 @@ class Explainer:
         elif isinstance(event, Evicted):
             self._memory.add_eviction(event, fingerprints)
 
-    def on_scheduler(self, event: SchedulerEvent) -> None:
-        """Takes the next event of the scheduler; explains a request when it is admitted for the first time."""
-        req = event.req
-        match event:
-            case Admitting():
-                _put(self._leases, self._cache.clock + 1, (req.request_id, req.extra_key), NUM_LEASES)
-                self._draft = self._explain(req) if req.cached_len is None else None
-            case Admitted() if self._draft is not None:
-                req.explanation = self._settle(self._draft, req)
-                known = self._explanations.get(req.request_id, [])
-                _put(self._explanations, req.request_id, [*known, req.explanation], NUM_EXPLANATIONS)
-            case Leaving() if self._cache.page_size > 1 and self._cache.enabled:
-                self._keep_tail(req)
+    def admitting(self, req: Req, prefixes: Fingerprints) -> None:
+        """A request will be admitted next. `prefixes`: the fingerprints of its prompt's."""
+        _put(self._leases, self._cache.clock + 1, (req.request_id, req.extra_key), NUM_LEASES)
+        self._draft = self._explain(req, prefixes) if req.cached_len is None else None
+
+    def admitted(self, req: Req) -> None:
+        """It is; the first time it is explained."""
+        if self._draft is None:
+            return
+        req.explanation = self._settle(self._draft, req)
+        known = self._explanations.get(req.request_id, [])
+        _put(self._explanations, req.request_id, [*known, req.explanation], NUM_EXPLANATIONS)
+
+    def leaving(self, req: Req) -> None:
+        """It ended or is preempted. Part of a page, which is not kept, is remembered."""
+        if self._cache.page_size > 1 and self._cache.enabled:
+            self._keep_tail(req)
 
     def _keep_tail(self, req: Req) -> None:
         assert req.lease is not None
@@ -92,7 +95,7 @@ class Explainer:
 
     # Why
 
-    def _explain(self, req: Req) -> Explanation:
+    def _explain(self, req: Req, prefixes: Fingerprints) -> Explanation:
         """From the tree as it is now."""
         key = req.tokens(req.reusable_len)
         if not self._cache.enabled:
@@ -108,7 +111,7 @@ class Explainer:
         return (
             self._rounded(facts, req, key, walk.end)
             or self._in_computation(facts, req, key)
-            or self._gone(facts, req, key)
+            or self._gone(facts, req, prefixes)
             or self._elsewhere(facts, req, key)
             or facts
         )
@@ -130,9 +133,9 @@ class Explainer:
                     return replace(facts, reason="computing", missed_tokens=more, computed_by=other.request_id)
         return None
 
-    def _gone(self, facts: Explanation, req: Req, key: bytes) -> Explanation | None:
+    def _gone(self, facts: Explanation, req: Req, prefixes: Fingerprints) -> Explanation | None:
         """Evicted, as far as is remembered; unknown, where it was in the tree and that is all that is known."""
-        missed = go_on(start(req.extra_key), key)[0][facts.cached_tokens :]
+        missed = prefixes[facts.cached_tokens : req.reusable_len]
         eviction = self._memory.find(missed[0])
         if eviction is not None:
             loss = self._loss(eviction, req.extra_key)

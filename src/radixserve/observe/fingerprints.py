@@ -6,6 +6,7 @@ tree's nodes begin and end. Two prefixes have the same one with a probability of
 changes an answer. They are the same in every process.
 """
 
+from functools import lru_cache
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -33,6 +34,7 @@ class Point(NamedTuple):
     """Tokens."""
 
 
+@lru_cache(maxsize=1024)
 def start(extra_key: ExtraKey) -> Point:
     """The empty prefix of a namespace."""
     parts = "".join("-" if part is None else f"{len(part)}:{part}" for part in extra_key)

@@ -49,6 +49,11 @@ class KVPublisher:
         self._thread = threading.Thread(target=self._run, name="kv-events", daemon=True)
         self._thread.start()
 
+    @property
+    def endpoints(self) -> dict[str, str | None]:
+        """The addresses as they are bound, by the names of their settings."""
+        return {"kv_events_endpoint": self.endpoint, "kv_events_replay_endpoint": self.replay_endpoint}
+
     def publish(self, batch: EventBatch) -> None:
         """Queues a batch."""
         self._batches.send(self._encode(batch))

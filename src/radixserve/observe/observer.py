@@ -4,15 +4,17 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable
 
+import numpy as np
+
 from radixserve.cache.events import CacheEvent, Evicted
 from radixserve.cache_report import AGES, SIZES, CacheReport
 from radixserve.explanation import Explanation
 from radixserve.observe.explain import Explainer
-from radixserve.observe.fingerprints import TreeFingerprints
+from radixserve.observe.fingerprints import Fingerprints, Point, TreeFingerprints, go_on, start
 from radixserve.observe.kv_events import EventBatch, KVEvents
 from radixserve.observe.reuse import ReuseEstimator
 from radixserve.req import Req
-from radixserve.scheduler.events import Admitted, Leaving, SchedulerEvent
+from radixserve.scheduler.events import Admitted, Admitting, Leaving, SchedulerEvent
 from radixserve.scheduler.scheduler import Scheduler
 
 
@@ -27,6 +29,8 @@ class Observer:
         self._kv_events = KVEvents(scheduler.cache.page_size) if publish is not None else None
         self._publish = publish
         self._reuse = ReuseEstimator(scheduler.cache.num_slots)
+        self._prompts: dict[str, tuple[Fingerprints, Point]] = {}
+        """Of running requests: the fingerprints of their prompts' prefixes, and where they end."""
         self._num_admissions = 0
         self._from_tree = self._from_copy = 0
         self._num_evictions = self._sum_ages = 0
@@ -71,22 +75,41 @@ class Observer:
             self._ages[bisect_left(AGES, age)] += 1
 
     def _on_scheduler(self, event: SchedulerEvent) -> None:
-        self._explainer.on_scheduler(event)
+        req = event.req
         match event:
-            case Admitted(req=req):
-                self._num_admissions += 1
-                if req.admitted_s is None:
-                    req.admitted_s = time.monotonic()
-                    self._admit(req)
-            case Leaving(req=req) if self._enabled and req.output_ids:
-                self._reuse.use(req.extra_key, req.tokens(req.computed_len))
+            case Admitting():
+                self._begin(req)
+            case Admitted():
+                self._admit(req)
+            case Leaving():
+                self._leave(req)
+
+    def _begin(self, req: Req) -> None:
+        prefixes, end = go_on(start(req.extra_key), req.prompt)
+        self._prompts[req.rid] = prefixes, end
+        self._explainer.admitting(req, prefixes)
 
     def _admit(self, req: Req) -> None:
+        self._num_admissions += 1
+        self._explainer.admitted(req)
+        if req.admitted_s is None:
+            req.admitted_s = time.monotonic()
+            self._count(req, self._prompts[req.rid][0])
+
+    def _count(self, req: Req, prefixes: Fingerprints) -> None:
         """Counts a first admission."""
         assert req.lease is not None
         assert req.cached_len is not None
         self._from_tree += req.lease.tree_len
         self._from_copy += req.cached_len - req.lease.tree_len
         if self._enabled:
-            self._reuse.look_up(req.extra_key, req.tokens(req.reusable_len), req.cached_len)
-            self._reuse.use(req.extra_key, req.prompt)
+            begin = start(req.extra_key)
+            self._reuse.look_up(begin, prefixes[: req.reusable_len], req.cached_len)
+            self._reuse.use(begin, prefixes)
+
+    def _leave(self, req: Req) -> None:
+        self._explainer.leaving(req)
+        prefixes, end = self._prompts.pop(req.rid)
+        if self._enabled and req.computed_len > req.prompt_len:
+            generated = go_on(end, req.token_ids(req.prompt_len, req.computed_len).tobytes())[0]
+            self._reuse.use(start(req.extra_key), np.concatenate([prefixes, generated]))

@@ -1,8 +1,8 @@
 """A bounded memory of what the tree held: whether a prefix was ever in it, when it was evicted, and for whom.
 
 Two tables of fixed size over fingerprints of prefixes. One holds evicted prefixes, one fingerprint a place: a later one that falls
-on the same place drives an earlier one out, so about the last NUM_REMEMBERED evicted tokens are known. The other has a bit for
-whatever was ever inserted: where it isn't set, the prefix certainly never was. What lies between can only be called unknown.
+on the same place drives an earlier one out, so about the last NUM_REMEMBERED evicted tokens are known. The other has a mark for
+whatever was ever inserted: where there is none, the prefix certainly never was. What lies between can only be called unknown.
 """
 
 import time
@@ -15,10 +15,13 @@ from radixserve.observe.fingerprints import Fingerprints
 
 NUM_REMEMBERED = 1 << 19
 """Places of the first table; 16 bytes each."""
-NUM_MARKS = 1 << 26
-"""Bits of the second."""
+NUM_MARKS = 1 << 24
+"""Places of the second; a byte each."""
 NUM_EVICTIONS = 1 << 14
 """Evictions whose circumstances are remembered."""
+
+_MARK_SHIFT = np.uint64(64 - NUM_MARKS.bit_length() + 1)
+"""A fingerprint's first bits are the place of its mark, its last bits its place in the first table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +40,13 @@ class PrefixMemory:
     def __init__(self) -> None:
         self._evicted = np.zeros(NUM_REMEMBERED, dtype=np.uint64)
         self._which = np.zeros(NUM_REMEMBERED, dtype=np.int64)
-        self._marks = np.zeros(NUM_MARKS // 8, dtype=np.uint8)
+        self._marks = np.zeros(NUM_MARKS, dtype=np.bool_)
         self._evictions: list[Eviction] = []
         self._num_evictions = 0
 
     def add(self, inserted: Fingerprints) -> None:
         """Notes that these prefixes are in the tree."""
-        bits = inserted >> np.uint64(64 - NUM_MARKS.bit_length() + 1)
-        np.bitwise_or.at(self._marks, bits >> np.uint64(3), _bit(bits))
+        self._marks[inserted >> _MARK_SHIFT] = True
 
     def add_eviction(self, event: Evicted, evicted: Fingerprints) -> None:
         """Remembers a leaf that went. `evicted`: fingerprints of the prefixes that end with each of its tokens."""
@@ -73,9 +75,4 @@ class PrefixMemory:
 
     def may_have_held(self, fingerprint: np.uint64) -> bool:
         """False if the prefix was never in the tree; True if it was, or by a chance that grows with what was inserted."""
-        bit = fingerprint >> np.uint64(64 - NUM_MARKS.bit_length() + 1)
-        return bool(self._marks[bit >> np.uint64(3)] & _bit(bit))
-
-
-def _bit(bits: Fingerprints | np.uint64) -> np.ndarray | np.uint8:
-    return np.left_shift(1, bits & np.uint64(7)).astype(np.uint8)
+        return bool(self._marks[fingerprint >> _MARK_SHIFT])

@@ -14,13 +14,12 @@ Two memories, both bounded: `_last` has the time at which each sampled prefix wa
 has the fingerprints of what was ever used, thinned by a threshold whenever it is full, for a cache without a limit.
 """
 
-from bisect import bisect_left
+from bisect import bisect_right
 
 import numpy as np
 
 from radixserve.cache_report import DISTANCES, SIZES
-from radixserve.observe.fingerprints import Fingerprints, Point, go_on, start
-from radixserve.req import ExtraKey
+from radixserve.observe.fingerprints import Fingerprints, Point
 
 LARGEST = 8
 MAX_SAMPLES = 1 << 15
@@ -61,24 +60,19 @@ class ReuseEstimator:
         corrected = reused + self.reused_really - self.reused[1.0]
         return min(max(corrected / max(self.looked_up, 1), 0.0), 1.0)
 
-    def look_up(self, extra_key: ExtraKey, key: bytes, cached_len: int) -> None:
-        """A request asked for `key`, the tokens (int32 ids) that it could reuse, and `cached_len` of them were there."""
-        sampled = self._sample(extra_key, key)
-        self.looked_up += len(key) // 4
+    def look_up(self, begin: Point, prefixes: Fingerprints, cached_len: int) -> None:
+        """A request asked for `prefixes` of the namespace that starts at `begin`, and the first `cached_len` of them were there."""
+        sampled = self._sample(begin, prefixes)
+        self.looked_up += len(prefixes)
         self.reused_really += cached_len
         distances = self._distances(sampled)
-        for distance in distances:
-            self.distances[bisect_left(DISTANCES, distance)] += self.stratum
-            self.sum_distances += distance * self.stratum
-            for size, limit in zip(SIZES, self._limits, strict=True):
-                if distance <= limit:
-                    self.reused[size] += self.stratum
+        self._count(distances)
         older = sum(1 for fingerprint in sampled[len(distances) :] if fingerprint in self._ever)
         self.reused_ever += self.stratum * (len(distances) + older * (2**64 / self._threshold))
 
-    def use(self, extra_key: ExtraKey, tokens: bytes) -> None:
-        """A sequence has been computed as far as `tokens`: all of its prefixes are as recently used as can be."""
-        sampled = self._sample(extra_key, tokens)
+    def use(self, begin: Point, prefixes: Fingerprints) -> None:
+        """A sequence is computed: all of its prefixes are as recently used as can be."""
+        sampled = self._sample(begin, prefixes)
         if self._now == len(self._used_at) or len(self._last) > 2 * self._most:
             self._forget()
         used_at, last, now = self._used_at, self._last, self._now
@@ -94,19 +88,17 @@ class ReuseEstimator:
             self._threshold //= 2
             self._ever = {fingerprint for fingerprint in self._ever if fingerprint < self._threshold}
 
-    def _sample(self, extra_key: ExtraKey, tokens: bytes) -> list[int]:
-        """Fingerprints of the sampled prefixes of a sequence, the shortest first."""
-        begin: Point = start(extra_key)
-        fingerprints: Fingerprints = go_on(begin, tokens)[0]
+    def _sample(self, begin: Point, prefixes: Fingerprints) -> list[int]:
+        """Those of a sequence's prefixes that are in the sample, the shortest first."""
         stratum = self.stratum
         if stratum == 1:
-            return fingerprints.tolist()  # type: ignore[no-any-return]  # numpy's own stub
-        before = np.concatenate([np.array([begin.total], dtype=np.uint64), fingerprints[stratum - 1 :: stratum]])
+            return prefixes.tolist()  # type: ignore[no-any-return]  # numpy's own stub
+        before = np.concatenate([np.array([begin.total], dtype=np.uint64), prefixes[stratum - 1 :: stratum]])
         positions = np.arange(len(before)) * stratum + ((before >> np.uint64(20)) % np.uint64(stratum)).astype(np.int64)
-        return fingerprints[positions[positions < len(fingerprints)]].tolist()  # type: ignore[no-any-return]
+        return prefixes[positions[positions < len(prefixes)]].tolist()  # type: ignore[no-any-return]
 
     def _distances(self, sampled: list[int]) -> list[int]:
-        """Reuse distances of a chain's prefixes, as far as they are remembered.
+        """Reuse distances of a chain's prefixes, as far as they are remembered; they ascend.
 
         The deeper a prefix, the longer ago it was used; what was used at the same time and is shallower lies in the same chain.
         """
@@ -121,6 +113,18 @@ class ReuseEstimator:
             index += 1
             found.append((newer + index) * self.stratum)
         return found
+
+    def _count(self, distances: list[int]) -> None:
+        """Adds distances, which ascend, to the histogram and to what each size would have given."""
+        for size, limit in zip(SIZES, self._limits, strict=True):
+            self.reused[size] += bisect_right(distances, limit) * self.stratum
+        below = 0
+        for bucket, bound in enumerate(DISTANCES):
+            so_far = bisect_right(distances, bound)
+            self.distances[bucket] += (so_far - below) * self.stratum
+            below = so_far
+        self.distances[-1] += (len(distances) - below) * self.stratum
+        self.sum_distances += sum(distances) * self.stratum
 
     def _forget(self) -> None:
         """Drops what lies beyond the largest size, and numbers the times anew."""

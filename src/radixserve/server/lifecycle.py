@@ -131,12 +131,14 @@ def describe(info: EngineInfo, name: str, listener: socket.socket) -> str:
     limits = info.limits
     host, port = listener.getsockname()[:2]
     host = f"[{host}]" if ":" in host else host
+    kv_events = info.settings.get("kv_events_endpoint")
     return (
         f"RadixServe {radixserve.__version__} serves {name} ({info.dtype} on {info.device}, {info.num_threads} threads)\n"
         f"  kernels: {info.kernels}\n"
         f"  KV pool {limits.num_slots} tokens, {info.kv_bytes / 2**20:.0f} MiB, page size {limits.page_size}\n"
         f"  prompt and answer at most {1 + limits.max_output(1)} tokens, of a context of {limits.max_context_len}\n"
-        f"  http://{host}:{port}"
+        + (f"  KV events at {kv_events}\n" if kv_events else "")
+        + f"  http://{host}:{port}"
     )
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from radixserve.cache.prefix_cache import PrefixCache
 from radixserve.cache_report import SIZES
+from radixserve.observe.fingerprints import go_on, start
 from radixserve.observe.reuse import LARGEST, ReuseEstimator
 from radixserve.req import SHARED, token_bytes
 
@@ -35,9 +36,10 @@ def estimate(prompts: list[list[int]], num_slots: int, max_samples: int) -> Reus
     """Beside the real cache of `num_slots`, which serves one request after another."""
     cache, estimator = PrefixCache(num_slots), ReuseEstimator(num_slots, max_samples)
     for prompt in prompts:
-        tokens = token_bytes(prompt)
-        estimator.look_up(SHARED, tokens[:-4], serve(cache, tokens))
-        estimator.use(SHARED, tokens)
+        tokens, begin = token_bytes(prompt), start(SHARED)
+        prefixes = go_on(begin, tokens)[0]
+        estimator.look_up(begin, prefixes[:-1], serve(cache, tokens))
+        estimator.use(begin, prefixes)
     return estimator
 
 
@@ -95,8 +97,9 @@ def test_its_memory_is_bounded() -> None:
     estimator = ReuseEstimator(100, max_samples=64)
     draw = random.Random(0)
     for _ in range(3000):
-        tokens = token_bytes([draw.randrange(1000) for _ in range(40)])
-        estimator.look_up(SHARED, tokens, 0)
-        estimator.use(SHARED, tokens)
+        begin = start(SHARED)
+        prefixes = go_on(begin, token_bytes([draw.randrange(1000) for _ in range(40)]))[0]
+        estimator.look_up(begin, prefixes, 0)
+        estimator.use(begin, prefixes)
     assert len(estimator._last) <= 3 * 64
     assert len(estimator._used_at) < 10_000
