@@ -11,7 +11,7 @@ from radixserve.simulator.whatif import Prediction
 Curves = dict[str, list[tuple[int, float]]]
 """(slots, percent) by name."""
 COLOURS = ("#2563eb", "#dc2626", "#059669", "#d97706", "#7c3aed", "#0891b2", "#be185d", "#4d7c0f")
-WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 860, 460, 60, 50, 20, 240
+WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 960, 460, 60, 50, 20, 340
 
 
 def plot(predictions: Sequence[Prediction], path: Path) -> None:
@@ -29,7 +29,8 @@ def _curves(predictions: Sequence[Prediction]) -> Curves:
     names = ("policy", "order", "page_size", "replicas", "router")
     varies = [name for name in names if len({getattr(p.setting, name) for p in predictions}) > 1] or ["policy"]
     for p in predictions:
-        curves[" ".join(str(getattr(p.setting, name)) for name in varies)].append((p.setting.num_slots, 100 * p.hit_rate))
+        label = ", ".join(f"{name.replace('_', ' ')} {getattr(p.setting, name)}" for name in varies)
+        curves[label].append((p.setting.num_slots, 100 * p.hit_rate))
         curves["optimum"].append((p.setting.num_slots * p.setting.replicas, 100 * p.optimal_hit_rate))
         curves["infinite cache"].append((p.setting.num_slots, 100 * p.infinite_hit_rate))
     return {name: sorted(set(points)) for name, points in curves.items()}
