@@ -58,3 +58,16 @@ def test_hit_rates_of_other_pools_are_what_engines_with_such_pools_get(together:
     assert told["1x"] == pytest.approx(hit_rate(traffic))
     assert told["2x"] == pytest.approx(hit_rate(serve(600, prompts, together=together)), abs=0.02)
     assert told["infinite"] == pytest.approx(hit_rate(serve(5_000, prompts, together=together)), abs=0.02)
+
+
+def test_an_observer_changes_no_decision() -> None:
+    told = []
+    for observed in (False, True):
+        traffic = Traffic(hash_engine(120, page_size=2, observed=observed))
+        for number, prompt in enumerate(talks(3, 60)):
+            traffic.send(prompt[:80], 3, salt="a" if number % 5 == 0 else None)
+            traffic.step()
+        traffic.run()
+        stats = traffic.engine.stats()
+        told.append((traffic.answers, traffic.cached, stats.evicted_tokens, stats.num_steps, stats.num_preemptions))
+    assert told[0] == told[1]
