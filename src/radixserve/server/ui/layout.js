@@ -76,7 +76,7 @@ export class Layout {
 
   #root(root, shown) {
     const name = namespaceName(root.data.namespace);
-    const width = this.state.redacted || name !== "shared" || this.#several() ? 22 + name.length * 6.4 : 14;
+    const width = name !== "shared" || this.#several() ? 22 + name.length * 6.4 : 14;
     this.items.push({ kind: "root", id: root.data.id, x: 8, right: width, row: this.rows, name: width > 14 ? name : "", data: root.data });
     this.#below(root, shown, { x: 8, right: width, row: this.rows });
     this.rows += 1;

@@ -14,7 +14,7 @@ const SMALLEST = 0.15;
 const NARROW = 600;
 
 export class TreeView {
-  /** `on`: {hover(id or null), select(id)}. */
+  /** `on`: {hover(id or null), select(id), refold()}. */
   constructor(place, state, colours, on) {
     this.place = place;
     this.state = state;
@@ -54,17 +54,6 @@ export class TreeView {
     this.#go(zoomIdentity.translate(12, Math.min(y, 90)).scale(scale), animate);
   }
 
-  /** Brings a node into sight. */
-  show(id) {
-    const item = this.layout.items.find((one) => one.kind === "node" && one.id === id);
-    if (!item) return;
-    this.followed = false;
-    const { width, height } = this.place.getBoundingClientRect();
-    const scale = Math.max(this.transform.k, 0.8);
-    const x = Math.min(width / 2 - item.left * scale, 12);
-    this.#go(zoomIdentity.translate(x, height / 2 - this.#y(item) * scale).scale(scale), true);
-  }
-
   /** Marks nodes that the pointer is about, here or in the pool. */
   light(ids) {
     this.lit = new Set(ids);
@@ -73,9 +62,7 @@ export class TreeView {
 
   #go(transform, animate) {
     const target = animate && !still.matches ? this.svg.transition("zoom").duration(350).ease(easeCubicOut) : this.svg;
-    this.moving = true;
     target.call(this.zoom.transform, transform);
-    this.moving = false;
   }
 
   #moved(event) {
