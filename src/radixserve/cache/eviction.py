@@ -207,9 +207,8 @@ class EvictionQueue:
             parent = node.parent
             assert parent is not None
             gone[parent] += 1
-            if gone[parent] < len(parent.children) or parent.lock_ref or parent.parent is None:
-                continue
-            if parent.queued != (its_class := policy.class_of(parent)) or parent in passed:
+            is_leaf = gone[parent] == len(parent.children) and not parent.lock_ref and parent.parent is not None
+            if is_leaf and (parent.queued != (its_class := policy.class_of(parent)) or parent in passed):
                 moved.add(parent)
                 heappush(frontiers[its_class], (policy.order(parent), parent.serial, NOT_IN_HEAP, parent))
 
