@@ -13,10 +13,10 @@ import numpy as np
 from msgspec.structs import replace
 
 from radixserve.cache.events import CacheEvent, Evicted, Inserted
+from radixserve.cache.fingerprints import Fingerprints, Point, go_on, start
 from radixserve.cache.prefix_cache import PrefixCache
 from radixserve.cache.radix_tree import Node, Walk, shared_tokens
 from radixserve.explanation import Branch, Explanation, Loss, Reason
-from radixserve.observe.fingerprints import Fingerprints, Point, go_on, start
 from radixserve.observe.prefix_memory import Eviction, PrefixMemory
 from radixserve.req import ExtraKey, Req
 from radixserve.scheduler.scheduler import Scheduler

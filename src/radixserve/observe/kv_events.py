@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from radixserve.cache.events import CacheEvent, Evicted, Flushed, Inserted
-from radixserve.observe.fingerprints import Fingerprints, TreeFingerprints, last_fingerprint
+from radixserve.cache.fingerprints import Fingerprints, TreeFingerprints, last_fingerprint
 
 
 class BlockStored(msgspec.Struct, frozen=True, tag=True, array_like=True):

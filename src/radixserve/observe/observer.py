@@ -7,10 +7,10 @@ from collections.abc import Callable
 import numpy as np
 
 from radixserve.cache.events import CacheEvent, Evicted
+from radixserve.cache.fingerprints import Fingerprints, Point, TreeFingerprints, go_on, start
 from radixserve.cache_report import AGES, SIZES, CacheReport
 from radixserve.explanation import Explanation
 from radixserve.observe.explain import Explainer
-from radixserve.observe.fingerprints import Fingerprints, Point, TreeFingerprints, go_on, start
 from radixserve.observe.kv_events import EventBatch, KVEvents
 from radixserve.observe.reuse import ReuseEstimator
 from radixserve.req import Req

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from radixserve.cache.events import Evicted
-from radixserve.observe.fingerprints import Fingerprints
+from radixserve.cache.fingerprints import Fingerprints
 
 NUM_REMEMBERED = 1 << 19
 """Places of the first table; 16 bytes each."""

@@ -18,8 +18,8 @@ from bisect import bisect_right
 
 import numpy as np
 
+from radixserve.cache.fingerprints import Fingerprints, Point
 from radixserve.cache_report import DISTANCES, SIZES
-from radixserve.observe.fingerprints import Fingerprints, Point
 
 LARGEST = 8
 MAX_SAMPLES = 1 << 15

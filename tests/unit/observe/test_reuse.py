@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from radixserve.cache.fingerprints import go_on, start
 from radixserve.cache.prefix_cache import PrefixCache
 from radixserve.cache_report import SIZES
-from radixserve.observe.fingerprints import go_on, start
 from radixserve.observe.reuse import LARGEST, ReuseEstimator
 from radixserve.req import SHARED, token_bytes
 
