@@ -147,3 +147,11 @@ def test_what_if_predicts_more_from_more_slots() -> None:
     assert "the same batches, hits and evictions" in printed
     least, *_, most = sorted(map(int, re.findall(r"(\d+)% reused", printed)))
     assert least < most == int(re.findall(r"an infinite cache: (\d+)%", printed)[0])
+
+
+def test_anthropic_client_calls_a_tool_and_reads_the_cache(tool_server_url: str) -> None:
+    printed = run_example("anthropic_client.py", tool_server_url)
+    assert re.search(r"called get_weather\({'city': '(Rome|Oslo)'}\)", printed)
+    (_, first), (cached, second) = cached_shares(printed)
+    assert second > first
+    assert cached > first // 2

@@ -5,6 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from radixserve.server.messages.body import NOT_HONOURED, CountBody, MessagesBody
 from radixserve.server.not_honoured import NotHonoured
 from radixserve.server.protocol import ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
 
@@ -12,10 +13,16 @@ PAGE = (Path(__file__).parents[2] / "docs/serving.md").read_text()
 BODIES: dict[str, type[msgspec.Struct]] = {
     "/v1/completions": CompletionBody,
     "/v1/chat/completions": ChatBody,
+    "/v1/messages": MessagesBody,
+    "/v1/messages/count_tokens": CountBody,
     "/tokenize": TokenizeBody,
     "/detokenize": DetokenizeBody,
 }
-REFUSED_ALONE = {"/v1/completions": {"tools"}}
+REFUSED_ALONE = {
+    "/v1/completions": {"tools"},
+    "/v1/messages": set(NOT_HONOURED),
+    "/v1/messages/count_tokens": set(NOT_HONOURED),
+}
 """Fields that an endpoint refuses and others don't."""
 READ_AND_IGNORED = {"user"}
 

@@ -28,7 +28,13 @@ def test_every_route_method_and_spelling(tiny_model_dir: Path, caplog: pytest.Lo
         service = make_service(tiny_model_dir, FakeClient(), ServerConfig(api_key=KEY))
         paths = [route.path for route in make_app(service).routes if isinstance(route, Route)]
         assert len(paths) >= 9
-        headers = [{}, {"authorization": "Bearer wrong"}, {"authorization": KEY}, {"authorization": "Bearer "}, {"x-api-key": KEY}]
+        headers = [
+            {},
+            {"authorization": "Bearer wrong"},
+            {"authorization": KEY},
+            {"authorization": "Bearer "},
+            {"x-api-key": "wrong"},
+        ]
         async with http(service) as client:
             return [
                 (

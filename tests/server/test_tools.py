@@ -37,16 +37,6 @@ ASK: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def tool_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """Room for the system text that teaches tools: its tokenizer has a token a byte."""
-    path = tmp_path_factory.mktemp("tools")
-    model = make_tiny_model(path / "llama", max_position_embeddings=4096)
-    with running(path, model, server={"served_model_name": "tiny"}, num_slots=6000, max_context_len=4000) as server:
-        yield server
-        server.wait_idle()
-
-
-@pytest.fixture(scope="module")
 def client(tool_server: RunningServer) -> Iterator[openai.OpenAI]:
     with openai.OpenAI(base_url=f"{tool_server.url}/v1", api_key="none", max_retries=0) as client:
         yield client

@@ -20,6 +20,7 @@ from radixserve.server.completions import completions
 from radixserve.server.errors import EXCEPTION_HANDLERS
 from radixserve.server.gate import GateMiddleware
 from radixserve.server.lifecycle import Lifecycle
+from radixserve.server.messages.routes import count_tokens, messages
 from radixserve.server.native import generate
 from radixserve.server.request_log import RequestLogMiddleware
 from radixserve.server.service import Service
@@ -61,6 +62,8 @@ def make_app(service: Service) -> Starlette:
     routes = [
         Route("/v1/completions", completions, methods=["POST"]),
         Route("/v1/chat/completions", chat_completions, methods=["POST"]),
+        Route("/v1/messages", messages, methods=["POST"]),
+        Route("/v1/messages/count_tokens", count_tokens, methods=["POST"]),
         Route("/generate", generate, methods=["POST"]),
         Route("/abort_request", control.abort_request, methods=["POST"]),
         Route("/v1/embeddings", admin.embeddings, methods=["POST"]),

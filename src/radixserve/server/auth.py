@@ -16,7 +16,7 @@ OPEN_PATHS = frozenset({"/health", *live_page.PATHS})
 
 
 class ApiKeyMiddleware:
-    """Asks for `Authorization: Bearer KEY`; 401 without it."""
+    """Asks for `Authorization: Bearer KEY`, or `x-api-key: KEY` as Anthropic's clients send it; 401 without it."""
 
     def __init__(self, app: ASGIApp, api_key: str) -> None:
         self.app = app
@@ -27,12 +27,16 @@ class ApiKeyMiddleware:
         if scope["type"] != "http" or scope["path"] in OPEN_PATHS or self._holds_key(scope):
             await self.app(scope, receive, send)
         else:
-            message = "the API key is missing or wrong: send it in the header Authorization: Bearer KEY"
-            await error_reply(HttpError(401, message, code="invalid_api_key"))(scope, receive, send)
+            message = "the API key is missing or wrong: send it in the header Authorization: Bearer KEY, or x-api-key: KEY"
+            await error_reply(HttpError(401, message, code="invalid_api_key"), scope["path"])(scope, receive, send)
 
     def _holds_key(self, scope: Scope) -> bool:
-        for name, value in scope["headers"]:
-            if name == b"authorization":
-                scheme, _, key = value.partition(b" ")
-                return scheme.lower() == b"bearer" and hmac.compare_digest(key.strip(), self._expected)
-        return False
+        return any(hmac.compare_digest(_key(name, value), self._expected) for name, value in scope["headers"])
+
+
+def _key(header: bytes, value: bytes) -> bytes:
+    """The key that a header holds, if it is one that holds keys."""
+    if header == b"x-api-key":
+        return value.strip()
+    scheme, _, key = value.partition(b" ")
+    return key.strip() if header == b"authorization" and scheme.lower() == b"bearer" else b""

@@ -1,5 +1,9 @@
-"""Errors as clients see them: an HTTP status and OpenAI's error body. No reply repeats more than a little of the input."""
+"""Errors as clients see them: an HTTP status and OpenAI's error body, or Anthropic's on the routes of its API.
 
+No reply repeats more than a little of the input.
+"""
+
+import re
 from collections.abc import Mapping
 from typing import cast
 
@@ -32,6 +36,19 @@ class ErrorBody(msgspec.Struct, frozen=True):
     error: ErrorDetail
 
 
+class MessageErrorDetail(msgspec.Struct, frozen=True):
+    """What went wrong, in Anthropic's words."""
+
+    type: str
+    message: str
+
+
+class MessageErrorBody(msgspec.Struct, frozen=True, tag="error"):
+    """The JSON of every error reply of Anthropic's API, and of the event that ends a stream that failed."""
+
+    error: MessageErrorDetail
+
+
 class HttpError(RadixServeError):
     """An error of the HTTP side with a status of its own. `close`: end the connection, whose body was not read."""
 
@@ -47,7 +64,11 @@ def renamed(error: Exception, names: Mapping[str, str]) -> Exception:
     if not isinstance(error, InvalidRequestError) or error.param is None or error.param not in names:
         return error
     name = names[error.param]
-    message = f"{name}: {error.message}" if error.param == "grammar" else error.message.replace(f"{error.param} is", f"{name} is")
+    message = (
+        f"{name}: {error.message}"
+        if error.param == "grammar"
+        else re.sub(rf"\b{error.param} (?=is|has|holds)", f"{name} ", error.message)
+    )
     return InvalidRequestError(message, param=name, code=error.code)
 
 
@@ -79,12 +100,28 @@ def error_body(error: Exception) -> ErrorBody:
     return ErrorBody(ErrorDetail(message, kind, getattr(error, "param", None), getattr(error, "code", None)))
 
 
-def error_reply(error: Exception) -> Response:
-    """The reply that stands for an exception."""
+def message_error(error: Exception) -> MessageErrorBody:
+    """The body that stands for an exception in Anthropic's API."""
+    status = status_of(error)
+    kind = _MESSAGE_KINDS.get(status, "invalid_request_error" if status < 500 else "api_error")
+    return MessageErrorBody(MessageErrorDetail(kind, error_body(error).error.message))
+
+
+_MESSAGE_KINDS = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    503: "overloaded_error",
+}
+
+
+def error_reply(error: Exception, path: str) -> Response:
+    """The reply that stands for an exception. `path`: what was asked for, whose API words it."""
     headers = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
     if isinstance(error, HttpError) and error.close:
         headers["connection"] = "close"
-    body = msgspec.json.encode(error_body(error))
+    body = msgspec.json.encode(message_error(error) if path.startswith("/v1/messages") else error_body(error))
     return Response(body, status_of(error), headers, media_type="application/json")
 
 
@@ -93,7 +130,7 @@ async def _handle(request: Request, error: Exception) -> Response:
         detail = f"there is no {request.method} {request.url.path[:MAX_SHOWN_PATH]}: docs/serving.md lists the endpoints"
         error = HTTPException(error.status_code, detail, error.headers)
     record_of(request).error = error_body(error).error.message[:MAX_LOGGED_LEN]
-    return error_reply(error)
+    return error_reply(error, request.url.path)
 
 
 EXCEPTION_HANDLERS = cast(

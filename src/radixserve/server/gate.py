@@ -60,7 +60,7 @@ class GateMiddleware:
             await self.app(scope, receive, send)
         elif self.gate.closed:
             error = HttpError(503, "the server is shutting down: send the request to another", code="shutting_down", close=True)
-            await error_reply(error)(scope, receive, send)
+            await error_reply(error, scope["path"])(scope, receive, send)
         else:
             self.gate.enter()
             try:
