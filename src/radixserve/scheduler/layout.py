@@ -34,9 +34,14 @@ class Layout:
 def _repeats(planned: Planned, decodes: ForwardBatch) -> bool:
     """Whether the same requests as before decode, each a single token again."""
     return len(planned) == len(decodes.reqs) and all(
-        req is before and extend_len == 1 and req.extend_len == 1
-        for (req, extend_len), before in zip(planned, decodes.reqs, strict=True)
+        req is before and extend_len == 1 and _decodes(req) for (req, extend_len), before in zip(planned, decodes.reqs, strict=True)
     )
+
+
+def _decodes(req: Req) -> bool:
+    """Whether it computes its last token and nothing else: one that was preempted meanwhile may have a page to copy before."""
+    assert req.lease is not None
+    return req.extend_len == 1 and req.lease.copy is None
 
 
 def _advance(decodes: ForwardBatch) -> None:

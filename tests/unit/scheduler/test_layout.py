@@ -1,7 +1,9 @@
 """Batches of decodes are brought up to date in place, as long as the same requests decode. What is in them HashRunner checks."""
 
+import pytest
+
 from radixserve.batch import ForwardBatch
-from radixserve.messages import AbortRequest
+from radixserve.messages import AbortRequest, CacheAct
 from tests.hash_runner import hash_engine, solo
 from tests.traffic import Traffic
 
@@ -35,3 +37,22 @@ def test_a_prompt_computed_token_by_token_is_not_taken_for_a_decode() -> None:
     rid = traffic.send([1, 2, 3, 4], 5)
     traffic.run()
     assert traffic.answers[rid] == solo([1, 2, 3, 4], 5)
+
+
+@pytest.mark.parametrize("lead", [6, 14, 22])
+def test_a_decode_that_resumes_with_a_page_to_copy_is_laid_out_anew(lead: int) -> None:
+    """Preempted and admitted again in one step, by what it finds in the tree: a pinned answer, like its own and longer."""
+    engine = hash_engine(96, page_size=4, max_batch_tokens=64, decode_reserve=0)
+    traffic = Traffic(engine)
+    traffic.send([9, 8, 7], 50)
+    first = traffic.send([1, 2, 3, 4], 30)
+    for _ in range(lead):
+        traffic.step()
+    second = traffic.send([1, 2, 3, 4], 34)
+    while first not in traffic.ended:
+        traffic.step()
+    [leaf] = [node for _, node in engine.cache.walk() if not node.children and not node.lock_ref]
+    engine.receive(CacheAct("pin", "pin", leaf.serial))
+    traffic.run()
+    assert engine.scheduler.num_preemptions > 0
+    assert traffic.answers[second] == solo([1, 2, 3, 4], 34)
