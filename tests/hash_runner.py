@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from radixserve.batch import ForwardBatch
+from radixserve.batch import ForwardBatch, ScoredRun
 from radixserve.config import EngineConfig
 from radixserve.engine.assemble import assemble
 from radixserve.engine.counting_runner import CountedStep
 from radixserve.engine.engine import Engine
 from radixserve.engine.grammars import Grammars
 from radixserve.limits import Limits
-from radixserve.messages import EngineInfo
+from radixserve.messages import EngineInfo, TokenLogprob
 from radixserve.observe.observer import Observer
 
 VOCAB = 50
@@ -64,7 +64,13 @@ class HashRunner:
             assert self.held[table[row, :seq_len]].tolist() == expected, f"{req.rid} reads a slot that holds another prefix"
         self.computed += at
         last = self.held[out_slots[batch.logits_rows.numpy()]]
-        return CountedStep((last % VOCAB).tolist(), [None] * len(last))
+        return CountedStep((last % VOCAB).tolist(), [None] * len(last), [self._score(run) for run in batch.scored])
+
+    def _score(self, run: ScoredRun) -> list[TokenLogprob]:
+        """Each token after one of the run, as likely as the hash of what is before it says."""
+        token_ids = run.req.token_ids(0, run.start + run.length + 1).tolist()
+        hashes = prefix_hashes(token_ids)
+        return [TokenLogprob(token_ids[at + 1], float(hashes[at])) for at in range(run.start, run.start + run.length)]
 
     def update_weights(self, model: str) -> None:
         raise AssertionError("not used")

@@ -62,9 +62,10 @@ class Pins:
         if not self._leases:
             return
         cache = self._cache
-        needed = -(-(req.prompt_len + req.max_tokens - 1) // cache.page_size) * cache.page_size
-        walk = cache.tree.walk(cache.tree.find_root(req.extra_key), req.tokens(req.prompt_len - 1))
-        shared = sum(node.num_tokens for node in walk.path if node in self._pinned())
+        needed = -(-(req.prompt_len + max(req.max_tokens, 1) - 1) // cache.page_size) * cache.page_size
+        walk = cache.tree.walk(cache.tree.find_root(req.extra_key), req.tokens(req.reusable_len))
+        pinned = self._pinned()
+        shared = sum(node.num_tokens for node in walk.path if node in pinned) + (walk.inside if walk.child in pinned else 0)
         if needed - shared > cache.num_slots - self.num_tokens:
             raise InvalidRequestError(
                 f"needs {needed} slots, of which {shared} are pinned already: the pool has {cache.num_slots}, {self.num_tokens} of "

@@ -1,0 +1,50 @@
+"""What is pinned leaves room: whoever is taken in can run, even beside all pins, and whoever fits is taken in."""
+
+import pytest
+
+from radixserve.engine.engine import Engine
+from radixserve.messages import CacheAct, GenerateRequest
+from radixserve.req import token_bytes
+from radixserve.sampling_params import SamplingParams
+from tests.hash_runner import hash_engine, solo
+from tests.traffic import Traffic
+
+PINNED = list(range(1, 9))
+
+
+@pytest.fixture
+def engine() -> Engine:
+    """A pool of 14 slots, 8 of them pinned."""
+    engine = hash_engine(14)
+    traffic = Traffic(engine)
+    traffic.send(PINNED, 1)
+    traffic.run()
+    engine.receive(CacheAct("pin", "pin", prompt_ids=token_bytes(PINNED)))
+    traffic.step()
+    assert engine.pins.num_tokens == 8
+    return engine
+
+
+def test_a_prompt_without_an_answer_needs_all_of_its_slots(engine: Engine) -> None:
+    traffic = Traffic(engine)
+    fits, too_long = traffic.send([20] * 6, 0), traffic.send([30] * 7, 0)
+    traffic.run()
+    assert traffic.ended == {fits: "length", too_long: "invalid_request"}
+
+
+@pytest.mark.parametrize(("scored_from", "end"), [(0, "invalid_request"), (1, "invalid_request"), (4, "length")])
+def test_a_prompt_that_is_scored_needs_slots_for_what_it_computes_again(engine: Engine, scored_from: int, end: str) -> None:
+    """Of 10 tokens those from `scored_from` on: beside the pins there is room for 6."""
+    traffic = Traffic(engine)
+    params = SamplingParams(max_tokens=1, temperature=0.0, prompt_logprobs=0, logprob_start_len=scored_from)
+    engine.receive(GenerateRequest("scored", token_bytes([*PINNED, 20, 21]), params))
+    traffic.run()
+    assert traffic.ended == {"scored": end}
+
+
+def test_the_beginning_of_a_pin_is_shared_too(engine: Engine) -> None:
+    traffic = Traffic(engine)
+    rid = traffic.send([*PINNED[:5], 20, 21, 22, 23], 3)
+    traffic.run()
+    assert traffic.answers == {rid: solo([*PINNED[:5], 20, 21, 22, 23], 3)}
+    assert traffic.cached == {rid: 5}
