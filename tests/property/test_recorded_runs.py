@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import msgspec
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -22,6 +23,7 @@ from radixserve.sampling_params import Grammar
 from radixserve.simulator.free_grammars import FreeGrammar
 from radixserve.simulator.recordings import Recording
 from radixserve.simulator.replay import Replay
+from radixserve.simulator.requests import from_recording
 from tests.hash_runner import VOCAB, HashRunner
 from tests.property.test_engine_schedules import actions
 from tests.traffic import Traffic
@@ -159,9 +161,11 @@ def test_grammars_are_replayed_as_messages(tmp_path: Path) -> None:
     assert replay.engine.stats() == engine.stats()
 
 
-def test_forced_tokens_are_replayed(tmp_path: Path) -> None:
-    """Within answers, at their end, and cut off by `max_tokens`."""
-    engine = recorded_engine(EngineConfig(), 160, tmp_path / "run.jsonl")
+@pytest.mark.parametrize("budget", [5, 512])
+def test_forced_tokens_are_replayed(tmp_path: Path, budget: int) -> None:
+    """Within answers, at their end, cut off by `max_tokens`; computed in several steps, or again after a preemption."""
+    config = EngineConfig(max_batch_tokens=budget, decode_reserve=0)
+    engine = recorded_engine(config, 60, tmp_path / "run.jsonl")
     engine._grammars = Grammars(RunsBackend)
     traffic = Traffic(engine)
     for length in range(3, 23):
@@ -170,9 +174,12 @@ def test_forced_tokens_are_replayed(tmp_path: Path) -> None:
         traffic.step()
     assert engine.stats().forced_tokens > 20
     assert set(traffic.ended.values()) == {"stop", "length"}
+    assert (engine.stats().num_preemptions > 0) == (budget == 512)
     replay = Replay(Recording(tmp_path / "run.jsonl"))
     replay.run()
     assert replay.engine.stats() == engine.stats()
+    asked = from_recording(Recording(tmp_path / "run.jsonl"))
+    assert [request.output_len for request in asked] == [len(traffic.answers[str(i)]) for i in range(20)]
 
 
 class RunsBackend(FreeGrammar):

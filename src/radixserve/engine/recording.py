@@ -203,9 +203,9 @@ class Recorder:
 
     def _forced(self, batch: ForwardBatch) -> list[tuple[int, list[int]]]:
         """What came to the outputs of sampled requests beyond one token: each knew `seq_lens` tokens before."""
-        forced = []
+        forced, sampled = [], set(batch.sampled)
         for req, seq_len in zip(batch.reqs, batch.seq_lens, strict=True):
-            if run := req.output_ids[max(seq_len - req.prompt_len, 0) + 1 :] if req.matcher is not None else []:
+            if req.matcher is not None and req in sampled and (run := req.output_ids[seq_len - req.prompt_len + 1 :]):
                 forced.append((req.arrival, [self._salt.token(token_id) for token_id in run]))
         return forced
 
