@@ -40,13 +40,15 @@ class EngineEnd:
         self._inputs = _connect(self._context.socket(zmq.PULL), folder / "inputs")
         self._outputs = _connect(self._context.socket(zmq.PUSH), folder / "outputs")
         self._wakened, self._waker = os.pipe()
+        os.set_blocking(self._waker, False)
         self._poller = zmq.Poller()
         self._poller.register(self._inputs, zmq.POLLIN)
         self._poller.register(self._wakened, zmq.POLLIN)
 
     def wake(self) -> None:
         """Lets a waiting `receive` return, or else the next one that would wait. The one method for other threads."""
-        os.write(self._waker, b"!")
+        with contextlib.suppress(BlockingIOError):  # full: it is going to wake as it is
+            os.write(self._waker, b"!")
 
     def receive(self, *, wait: bool) -> list[EngineInput]:
         """Everything that has arrived, in order; when `wait`, at least one message, or none after a `wake`."""
