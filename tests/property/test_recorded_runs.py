@@ -32,10 +32,11 @@ MUST_STOP = 7
 """Ends every answer in which it is sampled."""
 
 
-def recorded_engine(config: EngineConfig, num_slots: int, path: Path) -> Engine:
+def recorded_engine(config: EngineConfig, num_slots: int, path: Path, grammars: Grammars | None = None) -> Engine:
     limits = Limits(VOCAB, 512, num_slots, config.page_size)
     info = EngineInfo(model="hash", dtype="none", device="cpu", limits=limits, kv_bytes=0, num_threads=1, settings=asdict(config))
-    engine = assemble(config, info, HashRunner(num_slots, config.page_size), eos_ids=frozenset({MUST_STOP}))
+    runner = HashRunner(num_slots, config.page_size)
+    engine = assemble(config, info, runner, eos_ids=frozenset({MUST_STOP}), grammars=grammars)
     engine.recorder = Recorder(path, info)
     return engine
 
@@ -144,8 +145,7 @@ def test_nothing_but_lengths_and_equality_shows(tmp_path: Path) -> None:
 
 def test_grammars_are_replayed_as_messages(tmp_path: Path) -> None:
     """Requests that wait for a grammar, one that is refused, one that is aborted while it waits."""
-    engine = recorded_engine(EngineConfig(), 160, tmp_path / "run.jsonl")
-    engine._grammars = Grammars(PickyBackend)
+    engine = recorded_engine(EngineConfig(), 160, tmp_path / "run.jsonl", Grammars(PickyBackend))
     traffic = Traffic(engine)
     word, bad = Grammar("regex", "[a-z]+"), Grammar("regex", "(")
     for grammar in (word, None, bad, word):
@@ -165,8 +165,7 @@ def test_grammars_are_replayed_as_messages(tmp_path: Path) -> None:
 def test_forced_tokens_are_replayed(tmp_path: Path, budget: int) -> None:
     """Within answers, at their end, cut off by `max_tokens`; computed in several steps, or again after a preemption."""
     config = EngineConfig(max_batch_tokens=budget, decode_reserve=0)
-    engine = recorded_engine(config, 60, tmp_path / "run.jsonl")
-    engine._grammars = Grammars(RunsBackend)
+    engine = recorded_engine(config, 60, tmp_path / "run.jsonl", Grammars(RunsBackend))
     traffic = Traffic(engine)
     for length in range(3, 23):
         traffic.send([1, 2, 3, length], length, grammar=Grammar("regex", "runs"))

@@ -1,19 +1,28 @@
-"""What an operator does to the cache of an engine: pin, unpin, evict, watch. Applied in order like every other message."""
+"""What an operator does to an engine: flush, pin, unpin, evict, watch, load weights. Applied in order like every other message."""
 
 from collections.abc import Mapping
 
 from radixserve.cache.pins import Pins
 from radixserve.cache.radix_tree import Node
-from radixserve.errors import InvalidRequestError
-from radixserve.messages import CacheAct, CacheNews, CommandResult, EngineOutput, RequestFailed
+from radixserve.engine.runner import Runner
+from radixserve.errors import InvalidRequestError, ModelError
+from radixserve.messages import (
+    CacheAct,
+    CacheNews,
+    CommandResult,
+    EngineOutput,
+    FlushRequest,
+    RequestFailed,
+    UpdateWeightsRequest,
+)
 from radixserve.observe.news import seal
 from radixserve.observe.watch import Watch
 from radixserve.req import ExtraKey, Req
 from radixserve.scheduler.scheduler import Scheduler
 
 
-class CacheActs:
-    """Acts on one scheduler's cache. `reqs`: the engine's requests, kept up to date by it."""
+class Acts:
+    """Acts on one engine. `reqs`: its open requests, kept up to date by it."""
 
     def __init__(self, scheduler: Scheduler, reqs: Mapping[str, Req]) -> None:
         self._scheduler = scheduler
@@ -34,6 +43,22 @@ class CacheActs:
                     return self._evict(message)
         except InvalidRequestError as error:
             return RequestFailed(message.rid, "invalid_request", error.message, error.param, error.code)
+
+    def flush(self, message: FlushRequest) -> CommandResult | RequestFailed:
+        """Empties the tree, pins included, if no request is open."""
+        if self._reqs:
+            return self._busy(message.rid, "flush the cache")
+        return CommandResult(message.rid, self._empty_tree())
+
+    def update_weights(self, message: UpdateWeightsRequest, runner: Runner) -> CommandResult | RequestFailed:
+        """Loads other weights, if no request is open. KV belongs to the weights that computed it: the tree is emptied."""
+        if self._reqs:
+            return self._busy(message.rid, "update the weights")
+        try:
+            runner.update_weights(message.model)
+        except ModelError as error:
+            return RequestFailed(message.rid, "invalid_request", str(error), "model")
+        return CommandResult(message.rid, f"loaded {message.model}, {self._empty_tree()}")
 
     def watch(self, on: bool) -> list[EngineOutput]:
         """Begins to watch, with a snapshot, or stops."""
@@ -86,3 +111,12 @@ class CacheActs:
                 code="not_cached",
             )
         return node
+
+    def _empty_tree(self) -> str:
+        num_pins = self.pins.clear()
+        return f"flushed {self._cache.flush()} tokens" + (f" and ended {num_pins} pins" if num_pins else "")
+
+    def _busy(self, rid: str, wish: str) -> RequestFailed:
+        num_running = len(self._scheduler.running)
+        counts = f"{num_running} requests run and {len(self._reqs) - num_running} wait"
+        return RequestFailed(rid, "busy", f"can't {wish} now: {counts}; try again when they have ended")

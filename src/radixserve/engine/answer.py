@@ -1,4 +1,4 @@
-"""The text of one request's answer as it grows, and whether it has come to its end.
+"""One request's answer as it grows: its tokens, its text, and whether it has come to its end; and the messages that tell of it.
 
 The end is decided here, in the engine, because it decides what is computed and published.
 """
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from radixserve.messages import FinishReason
+from radixserve.messages import FinishReason, Output, RequestFailed, TokenLogprob
 from radixserve.req import Req
 from radixserve.text.detokenizer import Detokenizer
 from radixserve.text.stop_strings import StopStrings
@@ -29,7 +29,7 @@ class Answer:
     """
 
     def __init__(self, req: Req, tokenizer: Tokenizer | None) -> None:
-        self._req = req
+        self.req = req
         self._detokenizer: Detokenizer | None = None
         if tokenizer is not None:
             self._detokenizer = tokenizer.detokenizer(
@@ -38,8 +38,9 @@ class Answer:
         self._stop_strings = StopStrings(req.params.stop)
 
     def push(self, token_id: int) -> tuple[str, End | None]:
-        """Takes the newest token, which is already in `req.output_ids`; returns the text it releases, and the end if it is one."""
-        req = self._req
+        """Adds a token to the request's output; returns the text it releases, and the end if it is one."""
+        req = self.req
+        req.output_ids.append(token_id)
         if token_id in req.stop_ids:
             own = token_id if token_id in req.params.stop_token_ids else None
             text, matched = self._close("")
@@ -57,9 +58,43 @@ class Answer:
             return text, End("length") if matched is None else End("stop", matched)
         return shown, None
 
+    def output(self, text: str, token_ids: tuple[int, ...], end: End | None, logprob: TokenLogprob | None = None) -> Output:
+        """The news that these tokens, the last of the request's output, and this text came."""
+        req = self.req
+        return Output(
+            rid=req.rid,
+            text=text,
+            token_ids=token_ids,
+            prompt_tokens=req.prompt_len,
+            cached_tokens=req.cached_len or 0,
+            completion_tokens=len(req.output_ids),
+            finish_reason=end.reason if end is not None else None,
+            stop_reason=end.stop_reason if end is not None else None,
+            logprobs=(logprob,) if logprob is not None else (),
+            prompt_logprobs=tuple(req.prompt_logprobs) if len(req.output_ids) == len(token_ids) else (),
+            explanation=req.explanation if end is not None and req.explain_cache else None,
+            admitted_s=req.admitted_s if end is not None else None,
+        )
+
+    def failure(self) -> RequestFailed:
+        """Why the request was not given a token."""
+        req = self.req
+        position = req.seq_len
+        if req.matcher is None:
+            message = f"the model's logits at position {position} are not numbers: nothing can be sampled from them"
+            return RequestFailed(req.rid, "internal", message)
+        if fault := req.matcher.fault:
+            message = f"the grammar became too costly at position {position}: {fault}; simplify it"
+            return RequestFailed(req.rid, "invalid_request", message, "grammar")
+        if len(req.output_ids) < req.params.min_tokens:
+            message = f"min_tokens is {req.params.min_tokens}: the grammar allows only what would end the answer before; lower it"
+            return RequestFailed(req.rid, "invalid_request", message, "min_tokens")
+        message = f"the grammar allows no token that the model could give at position {position}"
+        return RequestFailed(req.rid, "internal", message)
+
     def _check(self, text: str) -> tuple[str, str | None]:
         """Text before min_tokens is not searched for stop strings."""
-        if len(self._req.output_ids) < self._req.params.min_tokens:
+        if len(self.req.output_ids) < self.req.params.min_tokens:
             return text, None
         return self._stop_strings.push(text)
 

@@ -27,7 +27,6 @@ def play(tokenizer: Tokenizer | None, token_ids: list[int], **params: Any) -> tu
     req = Req("r", 0, token_bytes(prompt), len(prompt), own, own.max_tokens, stop_ids)
     answer, pieces = Answer(req, tokenizer), []
     for token_id in token_ids:
-        req.output_ids.append(token_id)
         text, end = answer.push(token_id)
         pieces.append(text)
         if end is not None:

@@ -8,7 +8,7 @@ import pytest
 from radixserve.engine.engine import Engine
 from radixserve.engine.grammars import NUM_KEPT, Grammars
 from radixserve.errors import InvalidRequestError
-from radixserve.messages import AbortRequest, GrammarFinished, RequestFailed
+from radixserve.messages import AbortRequest, FlushRequest, GrammarFinished, RequestFailed
 from radixserve.sampling_params import Grammar
 from tests.hash_runner import VOCAB, hash_engine, prefix_hashes, solo
 from tests.traffic import Traffic
@@ -133,6 +133,21 @@ def test_an_aborted_request_does_not_wait_for_its_grammar(engine: Engine, backen
     traffic.run()
     assert traffic.ended == {rid: "abort", other: "stop"}
     assert engine.stats().finished == {"abort": 1, "stop": 1}
+
+
+def test_who_waits_for_a_grammar_waits(engine: Engine, backend: HeldBackend) -> None:
+    """For those who count and for those who flush."""
+    traffic = Traffic(engine)
+    rid = traffic.send([1, 2], 8, grammar=WORD)
+    engine.receive(FlushRequest("flush"))
+    traffic.step()
+    assert traffic.ended == {"flush": "busy"}
+    assert engine.stats().num_waiting == 1
+    backend.allowed.set()
+    wait(engine)
+    traffic.run()
+    assert traffic.ended[rid] == "stop"
+    assert engine.stats().num_waiting == 0
 
 
 @pytest.mark.parametrize(
