@@ -237,12 +237,14 @@ class Engine:
         return answer.push(token_id)
 
     def _jump_forward(self, answer: Answer, text: str) -> tuple[str, End | None]:
-        """Adds what the grammar forces now to an answer and to the `text` it releases: the next step computes it as one chunk."""
-        req = answer.req
-        for token_id in self._grammars.forced(req):
-            assert req.matcher is not None
-            accepted = req.matcher.accept(token_id)
-            assert accepted, f"{req.rid}: the grammar forces token {token_id} and does not accept it"
+        """Adds what the grammar forces now to an answer and to the `text` it releases: the next step computes it as one chunk.
+
+        It ends where the matcher can't go on, since a limit of its library was hit: the next token tells why.
+        """
+        matcher = answer.req.matcher
+        for token_id in self._grammars.forced(answer.req):
+            if matcher is None or not matcher.accept(token_id):
+                break
             self._totals.forced_tokens += 1
             piece, end = self._append(answer, token_id)
             text += piece

@@ -15,6 +15,7 @@ from tests.traffic import Traffic
 
 WORD = Grammar("regex", "[a-z]+")
 JUMPY = Grammar("regex", "jumpy")
+COSTLY = Grammar("regex", "costly")
 
 
 def run_after(token_id: int) -> list[int]:
@@ -49,6 +50,19 @@ class CountingMatcher:
         return list(self.run)
 
 
+class CostlyMatcher(CountingMatcher):
+    """Forces ten tokens, and comes to a limit of its library at the fourth of them."""
+
+    finished = False
+
+    @property
+    def fault(self) -> str:
+        return "too many items" if self.left <= 0 else ""
+
+    def forced(self) -> list[int]:
+        return [1] * 10
+
+
 class HeldBackend:
     """Compiles when `allowed` is set. `regex "["` is a bad grammar, a `choice` breaks the compiler."""
 
@@ -71,6 +85,8 @@ class HeldGrammar:
         self._grammar = grammar
 
     def matcher(self, *, ignore_eos: bool) -> CountingMatcher:
+        if self._grammar == COSTLY:
+            return CostlyMatcher(4, jumpy=False)
         return CountingMatcher(30, jumpy=True) if self._grammar == JUMPY else CountingMatcher(5, jumpy=False)
 
 
@@ -242,3 +258,17 @@ def test_without_jump_forward_each_forced_token_has_a_step_of_its_own(backend: H
     traffic.run()
     assert traffic.answers[rid] == solo([1, 2, 3], 12)
     assert engine.stats().num_steps == 12
+
+
+def test_a_matcher_that_fails_inside_what_it_forces_ends_its_request_alone(backend: HeldBackend) -> None:
+    backend.allowed.set()
+    engine = hash_engine(200, grammars=Grammars(lambda: backend))
+    traffic = Traffic(engine)
+    costly, plain = traffic.send([1, 2, 3], 20, grammar=COSTLY), traffic.send([1, 2, 3, 4], 20)
+    traffic.step()
+    while len(traffic.ended) < 2:
+        wait(engine)
+        traffic.step()
+    assert traffic.ended == {costly: "invalid_request", plain: "length"}
+    assert len(traffic.answers[costly]) == 4
+    assert traffic.answers[plain] == solo([1, 2, 3, 4], 20)
