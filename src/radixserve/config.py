@@ -110,6 +110,9 @@ class ServerConfig:
     max_body_bytes: int = 16 * 1024 * 1024
     """Largest request body; a larger one gets 413."""
 
+    response_store_bytes: int = 256 * 1024 * 1024
+    """Conversations of /v1/responses kept in memory for previous_response_id, in bytes; the oldest go first. 0 keeps none."""
+
     grace_s: float = 30.0
     """Seconds that accepted requests get to finish after SIGTERM."""
 

@@ -8,11 +8,14 @@ import pytest
 from radixserve.server.messages.body import NOT_HONOURED, CountBody, MessagesBody
 from radixserve.server.not_honoured import NotHonoured
 from radixserve.server.protocol import ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
+from radixserve.server.responses import body as responses
+from radixserve.server.responses.body import ResponsesBody
 
 PAGE = (Path(__file__).parents[2] / "docs/serving.md").read_text()
 BODIES: dict[str, type[msgspec.Struct]] = {
     "/v1/completions": CompletionBody,
     "/v1/chat/completions": ChatBody,
+    "/v1/responses": ResponsesBody,
     "/v1/messages": MessagesBody,
     "/v1/messages/count_tokens": CountBody,
     "/tokenize": TokenizeBody,
@@ -20,6 +23,7 @@ BODIES: dict[str, type[msgspec.Struct]] = {
 }
 REFUSED_ALONE = {
     "/v1/completions": {"tools"},
+    "/v1/responses": set(responses.NOT_HONOURED),
     "/v1/messages": set(NOT_HONOURED),
     "/v1/messages/count_tokens": set(NOT_HONOURED),
 }

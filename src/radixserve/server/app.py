@@ -23,6 +23,7 @@ from radixserve.server.lifecycle import Lifecycle
 from radixserve.server.messages.routes import count_tokens, messages
 from radixserve.server.native import generate
 from radixserve.server.request_log import RequestLogMiddleware
+from radixserve.server.responses.routes import create_response, delete_response, get_response
 from radixserve.server.service import Service
 from radixserve.text.dialect import Dialect
 from radixserve.text.tokenizer import Tokenizer
@@ -53,6 +54,8 @@ def check(server: ServerConfig) -> None:
         raise ConfigError(f"--port is {server.port}: must be between 0 and 65535; 0 takes any that is free")
     if not server.grace_s >= 0:  # written so that NaN fails too
         raise ConfigError(f"--grace-s is {server.grace_s:g}: must be at least 0")
+    if server.response_store_bytes < 0:
+        raise ConfigError(f"--response-store-bytes is {server.response_store_bytes}: must be at least 0")
     if server.max_body_bytes < 1:
         raise ConfigError(f"--max-body-bytes is {server.max_body_bytes}: must be at least 1")
 
@@ -62,6 +65,9 @@ def make_app(service: Service) -> Starlette:
     routes = [
         Route("/v1/completions", completions, methods=["POST"]),
         Route("/v1/chat/completions", chat_completions, methods=["POST"]),
+        Route("/v1/responses", create_response, methods=["POST"]),
+        Route("/v1/responses/{name}", get_response),
+        Route("/v1/responses/{name}", delete_response, methods=["DELETE"]),
         Route("/v1/messages", messages, methods=["POST"]),
         Route("/v1/messages/count_tokens", count_tokens, methods=["POST"]),
         Route("/generate", generate, methods=["POST"]),

@@ -17,6 +17,7 @@ from radixserve.server.cache_feed import CacheFeed
 from radixserve.server.cache_view import CacheView
 from radixserve.server.errors import HttpError
 from radixserve.server.gate import Gate
+from radixserve.server.responses.store import ResponseStore
 from radixserve.server.tracing import Tracer
 from radixserve.text.dialect import Dialect
 from radixserve.text.tokenizer import Tokenizer
@@ -38,11 +39,13 @@ class Service:
     longest_token: int = field(init=False)
     """In bytes."""
     dialect: Dialect = field(init=False)
+    responses: ResponseStore = field(init=False)
 
     def __post_init__(self) -> None:
         view = CacheView(self.tokenizer, redacted=self.config.ui_redact)
         self.feed = CacheFeed(self.client, view, self.metrics, self.gate)
         self.dialect = Dialect.of(self.tokenizer, self.config.tool_parser, self.config.reasoning_parser)
+        self.responses = ResponseStore(self.config.response_store_bytes)
         self.longest_token = max(len(self.tokenizer.token_bytes[i]) for i in range(self.tokenizer.vocab_size))
 
     @property

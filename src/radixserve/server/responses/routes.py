@@ -1,0 +1,87 @@
+"""/v1/responses: the next turn of a conversation, which may go on from a response that is kept here."""
+
+import uuid
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response as HttpResponse
+
+from radixserve.errors import InvalidRequestError
+from radixserve.server.body import read_body
+from radixserve.server.chat_fields import make_request
+from radixserve.server.conversation import prepare
+from radixserve.server.errors import renamed
+from radixserve.server.generation import Generation
+from radixserve.server.request_log import record_of
+from radixserve.server.responses.body import Reasoning, ResponsesBody, TextConfig, TextFormat
+from radixserve.server.responses.items import Item
+from radixserve.server.responses.replies import DeletedResponse, Response
+from radixserve.server.responses.store import ResponseStore
+from radixserve.server.responses.wording import ResponseWording
+from radixserve.server.service import Service, json_reply, service_of
+
+
+async def create_response(request: Request) -> Generation:
+    """Answers, whole or as a stream."""
+    service, record = service_of(request), record_of(request)
+    body = await read_body(request, ResponsesBody, service.config.max_body_bytes)
+    service.check_model(body.model)
+    body.refuse()
+    before = [] if body.previous_response_id is None else service.responses.get(body.previous_response_id).items
+    items = before + body.items
+    try:
+        turn = await prepare(body.to_conversation(items), service)
+        asked = make_request(body, turn, service.info.limits, record.id, max_tokens=body.max_output_tokens, logprobs=body.logprobs)
+    except InvalidRequestError as error:
+        raise renamed(error, body.names) from None
+    begun = _begin(body, service)
+
+    def keep(response: Response) -> None:
+        if response.store:
+            _keep(service.responses, response, items)
+
+    wording = ResponseWording(service.tokenizer, begun, turn, keep)
+    return Generation(service.client, service.metrics, record, wording, [asked], 1, bool(body.stream), body.names)
+
+
+async def get_response(request: Request) -> HttpResponse:
+    """A response that is kept here."""
+    if request.query_params.get("stream") not in (None, "false"):
+        raise InvalidRequestError("stream is set: a response that is done is not streamed again; leave it out", param="stream")
+    return HttpResponse(service_of(request).responses.get(request.path_params["name"]).body, media_type="application/json")
+
+
+async def delete_response(request: Request) -> HttpResponse:
+    """Forgets a response."""
+    name = request.path_params["name"]
+    service_of(request).responses.delete(name)
+    return json_reply(DeletedResponse(id=name))
+
+
+def _keep(store: ResponseStore, response: Response, items: list[Item]) -> None:
+    store.put(response.id, msgspec.json.encode(response), items + msgspec.to_builtins(response.output))
+
+
+def _begin(body: ResponsesBody, service: Service) -> Response:
+    """Its id is not made of the client's X-Request-Id: who doesn't know it can't read the conversation."""
+    text = body.text or TextConfig()
+    return Response(
+        id=f"resp_{uuid.uuid4().hex}",
+        created_at=service.now(),
+        status="in_progress",
+        instructions=body.instructions,
+        max_output_tokens=body.max_output_tokens,
+        metadata=body.metadata or {},
+        model=service.model_name,
+        parallel_tool_calls=body.parallel_tool_calls is not False,
+        previous_response_id=body.previous_response_id,
+        reasoning=body.reasoning or Reasoning(),
+        store=body.store is not False,
+        temperature=1.0 if body.temperature is None else body.temperature,
+        text=TextConfig(text.format or TextFormat("text"), text.verbosity),
+        tool_choice=body.tool_choice or "auto",
+        tools=body.tools or [],
+        top_logprobs=body.top_logprobs or 0,
+        top_p=1.0 if body.top_p is None else body.top_p,
+        user=body.user,
+    )
