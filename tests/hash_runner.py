@@ -18,6 +18,8 @@ from radixserve.engine.grammars import Grammars
 from radixserve.limits import Limits
 from radixserve.messages import EngineInfo, TokenLogprob
 from radixserve.observe.observer import Observer
+from radixserve.req import Req
+from radixserve.sampling.select import NO_TOKEN
 
 VOCAB = 50
 
@@ -64,7 +66,18 @@ class HashRunner:
             assert self.held[table[row, :seq_len]].tolist() == expected, f"{req.rid} reads a slot that holds another prefix"
         self.computed += at
         last = self.held[out_slots[batch.logits_rows.numpy()]]
-        return CountedStep((last % VOCAB).tolist(), [None] * len(last), [self._score(run) for run in batch.scored])
+        chosen = [self._choose(req, held) for req, held in zip(batch.sampled, last.tolist(), strict=True)]
+        return CountedStep(chosen, [None] * len(last), [self._score(run) for run in batch.scored])
+
+    def _choose(self, req: Req, held: int) -> int:
+        """The token of a hash, or the next one that the request's grammar allows."""
+        allowed = np.ones(VOCAB, dtype=np.uint8)
+        if req.matcher is not None:
+            mask = np.zeros(-(-VOCAB // 32), dtype=np.int32)
+            req.matcher.fill_mask(mask)
+            allowed = np.unpackbits(mask.view(np.uint8), count=VOCAB, bitorder="little")
+        ordered = [token_id % VOCAB for token_id in range(held % VOCAB, held % VOCAB + VOCAB)]
+        return next((token_id for token_id in ordered if allowed[token_id]), NO_TOKEN)
 
     def _score(self, run: ScoredRun) -> list[TokenLogprob]:
         """Each token after one of the run, as likely as the hash of what is before it says."""

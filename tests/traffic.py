@@ -1,9 +1,10 @@
 """Requests sent to an engine in process, and the books balanced after every step."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from radixserve.engine.engine import Engine
-from radixserve.messages import CommandResult, GenerateRequest, Output, RequestFailed
+from radixserve.messages import CommandResult, GenerateRequest, Output, RequestFailed, TokenLogprob
 from radixserve.req import token_bytes
 from radixserve.sampling_params import Grammar, SamplingParams
 
@@ -16,8 +17,10 @@ class Traffic:
     ignore_eos: bool = True
     answers: dict[str, list[int]] = field(default_factory=dict)
     cached: dict[str, int] = field(default_factory=dict)
+    scores: dict[str, list[TokenLogprob]] = field(default_factory=dict)
     ended: dict[str, str] = field(default_factory=dict)
     asked: dict[str, tuple[list[int], int]] = field(default_factory=dict)
+    params: dict[str, SamplingParams] = field(default_factory=dict)
 
     def send(
         self,
@@ -29,11 +32,14 @@ class Traffic:
         temperature: float = 0.0,
         seed: int | None = None,
         grammar: Grammar | None = None,
+        **more: Any,
     ) -> str:
+        """`more` goes into its SamplingParams."""
         rid = str(len(self.asked))
         self.asked[rid] = (prompt, max_tokens)
         ends = {"ignore_eos": self.ignore_eos, "grammar": grammar}
-        params = SamplingParams(max_tokens=max_tokens, temperature=temperature, seed=seed, **ends)
+        params = SamplingParams(max_tokens=max_tokens, temperature=temperature, seed=seed, **ends, **more)
+        self.params[rid] = params
         self.engine.receive(GenerateRequest(rid, token_bytes(prompt), params, priority, salt))
         return rid
 
@@ -41,6 +47,7 @@ class Traffic:
         for output in self.engine.step():
             if isinstance(output, Output):
                 self.answers.setdefault(output.rid, []).extend(output.token_ids)
+                self.scores.setdefault(output.rid, []).extend(output.prompt_logprobs)
                 self.cached.setdefault(output.rid, output.cached_tokens)
                 assert self.cached[output.rid] == output.cached_tokens
                 if output.finish_reason is not None:

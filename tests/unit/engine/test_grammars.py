@@ -2,7 +2,6 @@
 
 import threading
 
-import numpy as np
 import pytest
 
 from radixserve.engine.engine import Engine
@@ -10,44 +9,12 @@ from radixserve.engine.grammars import NUM_KEPT, Grammars
 from radixserve.errors import InvalidRequestError
 from radixserve.messages import AbortRequest, FlushRequest, GrammarFinished, RequestFailed
 from radixserve.sampling_params import Grammar
-from tests.hash_runner import VOCAB, hash_engine, prefix_hashes, solo
+from tests.hash_runner import hash_engine, solo
+from tests.jumpy_grammar import JUMPY, JUMPY_LEN, CountingMatcher, jumpy_solo
 from tests.traffic import Traffic
 
 WORD = Grammar("regex", "[a-z]+")
-JUMPY = Grammar("regex", "jumpy")
 COSTLY = Grammar("regex", "costly")
-
-
-def run_after(token_id: int) -> list[int]:
-    """What JUMPY forces after a token that the model chose."""
-    return [(token_id * 7 + i) % VOCAB for i in range(token_id % 4)]
-
-
-class CountingMatcher:
-    """Allows every token, and is finished after `length` of them. `jumpy`: after some tokens it forces others."""
-
-    fault = ""
-
-    def __init__(self, length: int, *, jumpy: bool) -> None:
-        self.left = length
-        self.jumpy = jumpy
-        self.run: list[int] = []
-
-    @property
-    def finished(self) -> bool:
-        return self.left == 0
-
-    def fill_mask(self, mask: np.ndarray) -> None:
-        mask.fill(-1)
-
-    def accept(self, token_id: int) -> bool:
-        self.left -= 1
-        if self.jumpy:
-            self.run = self.run[1:] if self.run else run_after(token_id)
-        return self.left >= 0
-
-    def forced(self) -> list[int]:
-        return list(self.run)
 
 
 class CostlyMatcher(CountingMatcher):
@@ -87,7 +54,7 @@ class HeldGrammar:
     def matcher(self, *, ignore_eos: bool) -> CountingMatcher:
         if self._grammar == COSTLY:
             return CostlyMatcher(4, jumpy=False)
-        return CountingMatcher(30, jumpy=True) if self._grammar == JUMPY else CountingMatcher(5, jumpy=False)
+        return CountingMatcher(JUMPY_LEN, jumpy=True) if self._grammar == JUMPY else CountingMatcher(5, jumpy=False)
 
 
 @pytest.fixture
@@ -216,17 +183,6 @@ def test_the_grammars_that_are_not_used_go_first(backend: HeldBackend) -> None:
     assert grammars.find(second) is None
 
 
-def jumpy_solo(prompt: list[int], max_tokens: int) -> tuple[list[int], int]:
-    """What a request with JUMPY is answered alone, and how many of these tokens are chosen."""
-    tokens, num_chosen = list(prompt), 0
-    end = len(prompt) + min(max_tokens, 30)
-    while len(tokens) < end:
-        tokens.append(prefix_hashes(tokens)[-1] % VOCAB)
-        num_chosen += 1
-        tokens += run_after(tokens[-1])
-    return tokens[len(prompt) : end], num_chosen
-
-
 @pytest.mark.parametrize(("num_slots", "page_size"), [(400, 1), (60, 1), (64, 4)])
 def test_forced_tokens_are_computed_together_and_change_nothing(backend: HeldBackend, num_slots: int, page_size: int) -> None:
     backend.allowed.set()
@@ -256,7 +212,7 @@ def test_without_jump_forward_each_forced_token_has_a_step_of_its_own(backend: H
     traffic.step()
     wait(engine)
     traffic.run()
-    assert traffic.answers[rid] == solo([1, 2, 3], 12)
+    assert traffic.answers[rid] == jumpy_solo([1, 2, 3], 12)[0]
     assert engine.stats().num_steps == 12
 
 
