@@ -4,9 +4,13 @@ from typing import Literal
 
 import msgspec
 
-Reason = Literal["capped", "disabled", "page_rounding", "computing", "evicted", "other_namespace", "unknown", "never_seen"]
-"""Why a match went no further. capped: all was there; the last prompt token is always computed. disabled: there is no cache.
-page_rounding: more had been computed, but not a whole page. computing: another request was at it. evicted: it was there.
+Reason = Literal[
+    "capped", "prompt_logprobs", "disabled", "page_rounding", "computing", "evicted", "flushed", "other_namespace", "unknown",
+    "never_seen",
+]  # fmt: skip
+"""Why a match went no further. capped: all was there; the last prompt token is always computed. prompt_logprobs: the log
+probabilities of what follows were asked for, and the cache has none. disabled: there is no cache.
+page_rounding: more had been computed, but not a whole page. computing: another request was at it. evicted, flushed: it was there.
 other_namespace: another salt or adapter has it. unknown: it was there, probably, and what became of it is forgotten. never_seen."""
 
 
@@ -31,6 +35,8 @@ class Loss(msgspec.Struct, frozen=True):
     """Admissions since its last use, when it went."""
     request_id: str | None
     """Whose admission or answer needed the room; None where that is forgotten or is another namespace's affair."""
+    by_hand: bool = False
+    """No request needed the room: somebody asked for it at /cache/evict."""
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,18 +1,18 @@
 """Says of each request why its match went no further than it did.
 
-The facts are taken when a request is admitted for the first time, from the tree as it found it, and kept for the last
-NUM_EXPLANATIONS requests. Of other namespaces only those are looked into that the request could have asked for itself: without a
-salt, or with its own salt and another adapter. What others' salts hide stays hidden, and so do the names of their requests.
+The facts are taken when a request is admitted for the first time, from the tree as it found it; the last NUM_EXPLANATIONS are
+kept. Of other namespaces only those are looked into that the request could have asked for itself: without a salt, or with its
+own salt and another adapter. What others' salts hide stays hidden, and so do the names of their requests.
 """
 
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from typing import TypeVar
 
 import numpy as np
 from msgspec.structs import replace
 
-from radixserve.cache.events import CacheEvent, Evicted, Inserted
+from radixserve.cache.events import CacheEvent, Evicted, Flushed, Inserted
 from radixserve.cache.fingerprints import Fingerprints, Point, go_on, start
 from radixserve.cache.prefix_cache import PrefixCache
 from radixserve.cache.radix_tree import Node, Walk, shared_tokens
@@ -24,8 +24,8 @@ from radixserve.scheduler.scheduler import Scheduler
 K = TypeVar("K")
 V = TypeVar("V")
 
-NUM_EXPLANATIONS = 1024
-"""Requests whose explanations are kept."""
+NUM_EXPLANATIONS = 4096
+"""Explanations that are kept, one a prompt and choice."""
 NUM_LEASES = 1 << 14
 """Admissions whose request is remembered, to say for whom something was evicted."""
 NUM_TAILS = 1024
@@ -45,12 +45,12 @@ class Explainer:
         self._memory = PrefixMemory()
         self._leases: OrderedDict[int, tuple[str, ExtraKey]] = OrderedDict()
         self._tails: OrderedDict[Point, bytes] = OrderedDict()
-        self._explanations: OrderedDict[str, list[Explanation]] = OrderedDict()
+        self._explanations: deque[Explanation] = deque(maxlen=NUM_EXPLANATIONS)
         self._draft: Explanation | None = None
 
     def find(self, request_id: str) -> list[Explanation]:
         """The explanations of a request, one a prompt and choice, in order of admission; none if it is unknown or forgotten."""
-        return self._explanations.get(request_id, [])
+        return [found for found in self._explanations if found.request_id == request_id]
 
     # What happens
 
@@ -60,6 +60,8 @@ class Explainer:
             self._memory.add(fingerprints)
         elif isinstance(event, Evicted):
             self._memory.add_eviction(event, fingerprints)
+        elif isinstance(event, Flushed):
+            self._memory.flush()
 
     def admitting(self, req: Req, prefixes: Fingerprints) -> None:
         """A request will be admitted next. `prefixes`: the fingerprints of its prompt's."""
@@ -71,8 +73,7 @@ class Explainer:
         if self._draft is None:
             return
         req.explanation = self._settle(self._draft, req)
-        known = self._explanations.get(req.request_id, [])
-        _put(self._explanations, req.request_id, [*known, req.explanation], NUM_EXPLANATIONS)
+        self._explanations.append(req.explanation)
 
     def leaving(self, req: Req) -> None:
         """It ended or is preempted. Part of a page, which is not kept, is remembered."""
@@ -106,7 +107,7 @@ class Explainer:
         end = walk.end + (page[2] if page else 0)
         facts = _facts(req, end, "never_seen")
         if end == req.reusable_len:
-            return replace(facts, reason="capped")
+            return replace(facts, reason="capped" if end == req.prompt_len - 1 else "prompt_logprobs")
         facts = replace(facts, branch=self._branch(walk, page[1] if page else None, page[2] if page else 0))
         return (
             self._rounded(facts, req, key, walk.end)
@@ -134,12 +135,14 @@ class Explainer:
         return None
 
     def _gone(self, facts: Explanation, req: Req, prefixes: Fingerprints) -> Explanation | None:
-        """Evicted, as far as is remembered; unknown, where it was in the tree and that is all that is known."""
+        """Evicted or flushed, as far as is remembered; unknown, where it was in the tree and that is all that is known."""
         missed = prefixes[facts.cached_tokens : req.reusable_len]
         eviction = self._memory.find(missed[0])
         if eviction is not None:
             loss = self._loss(eviction, req.extra_key)
             return replace(facts, reason="evicted", missed_tokens=self._memory.count(missed), loss=loss)
+        if self._memory.went_in_flush(missed[0]):
+            return replace(facts, reason="flushed", missed_tokens=self._memory.count_flushed(missed))
         return replace(facts, reason="unknown") if self._memory.may_have_held(missed[0]) else None
 
     def _loss(self, eviction: Eviction, extra_key: ExtraKey) -> Loss:
@@ -149,6 +152,7 @@ class Explainer:
             seconds_ago=time.monotonic() - eviction.at_s,
             unused_for=eviction.time - eviction.last_access_time,
             request_id=lease[0] if lease is not None and lease[1] == extra_key else None,
+            by_hand=eviction.evicted_for is None,
         )
 
     def _elsewhere(self, facts: Explanation, req: Req, key: bytes) -> Explanation | None:

@@ -12,33 +12,35 @@ def describe(explanation: Explanation) -> str:
 def _why(explanation: Explanation, missed: str) -> str:
     match explanation.reason:
         case "capped":
-            return _capped(explanation)
+            return "all but the last, which is always computed, for it gives the first token of the answer"
+        case "prompt_logprobs":
+            return "the log probabilities of the rest were asked for, and the cache has none, so all of it was computed"
         case "disabled":
             return "the prefix cache is off (--no-prefix-cache)"
         case "page_rounding":
             return f"{missed} more had been computed, but did not fill a page, and only whole pages are kept"
         case "computing":
-            return f"request {explanation.computed_by} was still computing the next {missed}"
+            own = explanation.computed_by == explanation.request_id
+            other = "another prompt of this request" if own else f"request {explanation.computed_by}"
+            return f"{other} was still computing the next {missed}"
+        case "flushed":
+            return f"the next {missed} went when the cache was flushed"
         case "evicted":
             assert explanation.loss is not None
             return f"the next {missed} were evicted {_loss(explanation.loss)}"
         case "other_namespace":
             return f"the next {missed} are cached in another namespace, that of requests with {_namespace(explanation)}"
         case "unknown":
-            return "what comes next was probably cached once, but went too long ago to be remembered, or in a flush"
+            return "what comes next was probably cached once, but went too long ago to be remembered"
         case "never_seen":
             return "what comes next was never seen after this prefix, in this namespace"
-
-
-def _capped(explanation: Explanation) -> str:
-    if explanation.prompt_tokens - explanation.cached_tokens > 1:
-        return "all that could be, for the log probabilities of the rest were asked for, and the cache has none"
-    return "all but the last, which is always computed, for it gives the first token of the answer"
 
 
 def _loss(loss: Loss) -> str:
     ago = f"{_admissions(loss.admissions_ago)} ago ({loss.seconds_ago:.1f} s)"
     idle = f"unused for {_admissions(loss.unused_for)} before"
+    if loss.by_hand:
+        return f"{ago}, {idle}, by hand"
     return f"{ago}, {idle}, for {f'request {loss.request_id}' if loss.request_id else 'a request that is not named'}"
 
 

@@ -5,7 +5,7 @@ from typing import Any
 from radixserve.engine.engine import Engine
 from radixserve.explanation import Explanation
 from radixserve.messages import Explained, ExplainRequest, GenerateRequest, Output
-from radixserve.observe import prefix_memory
+from radixserve.observe import explain, prefix_memory
 from radixserve.observe.wording import describe
 from radixserve.req import token_bytes
 from radixserve.sampling_params import SamplingParams
@@ -131,12 +131,73 @@ def test_an_answer_that_is_not_done_is_still_being_computed() -> None:
     assert (asked.found["b"].reason, asked.found["b"].missed_tokens) == ("computing", 3)
 
 
-def test_past_its_bound_the_memory_says_unknown() -> None:
+def test_a_flush_is_told_from_an_eviction() -> None:
+    asked = Asked(num_slots=12)
+    asked.ask("gone", HELLO)
+    asked.ask("room", list(range(10, 22)))
+    asked.ask("kept", [40, 41, 42, 43])
+    asked.engine.cache.flush()
+    kept, gone = asked.ask("a", [40, 41, 42, 49]), asked.ask("b", HELLO)
+    assert (kept.reason, kept.missed_tokens, kept.loss) == ("flushed", 3, None)
+    assert describe(kept).endswith("the next 3 tokens went when the cache was flushed")
+    assert gone.reason == "evicted"
+    assert asked.ask("c", [7, 7]).reason == "never_seen"
+
+
+def test_the_latest_loss_is_told() -> None:
     asked = Asked(num_slots=12)
     asked.ask("a", HELLO)
+    asked.ask("b", list(range(10, 22)))
+    asked.ask("c", HELLO)
     asked.engine.cache.flush()
-    assert asked.ask("b", HELLO).reason == "unknown"
-    assert asked.ask("c", [7, 7]).reason == "never_seen"
+    assert asked.ask("d", HELLO).reason == "flushed"
+    asked.ask("e", list(range(10, 22)))
+    found = asked.ask("f", HELLO)
+    assert (found.reason, found.loss and found.loss.request_id) == ("evicted", "client-e")
+
+
+def test_evicted_by_hand_is_told_from_making_room() -> None:
+    asked = Asked()
+    asked.ask("a", HELLO)
+    ((_, node),) = asked.engine.cache.walk()
+    asked.engine.cache.evict_below(node)
+    by_hand = asked.ask("b", HELLO)
+    assert by_hand.loss is not None
+    assert by_hand.loss.by_hand
+    assert describe(by_hand).endswith("by hand")
+
+
+def test_what_is_scored_is_computed_though_it_is_cached() -> None:
+    asked = Asked()
+    asked.ask("a", HELLO)
+    scored = SamplingParams(max_tokens=1, prompt_logprobs=0, logprob_start_len=3)
+    asked.engine.receive(GenerateRequest("b", token_bytes(HELLO), scored, explain_cache=True))
+    asked.run()
+    found = asked.found["b"]
+    assert (found.reason, found.cached_tokens) == ("prompt_logprobs", 3)
+    assert "log probabilities of the rest" in describe(found)
+
+
+def test_choices_of_one_request_wait_for_each_other_and_say_so() -> None:
+    asked = Asked()
+    for number, prompt in enumerate(([1, 2, 3, 4, 5], [1, 2, 3, 4, 9, 9])):
+        params = SamplingParams(max_tokens=1, ignore_eos=True)
+        message = GenerateRequest(str(number), token_bytes(prompt), params, request_id="both", explain_cache=True)
+        asked.engine.receive(message)
+    asked.run()
+    assert "another prompt of this request was still computing the next 4 tokens" in describe(asked.found["1"])
+
+
+def test_one_id_sent_for_ever_is_forgotten_like_any_other(monkeypatch: Any) -> None:
+    monkeypatch.setattr(explain, "NUM_EXPLANATIONS", 3)
+    asked = Asked()
+    for number in range(5):
+        asked.engine.receive(GenerateRequest(str(number), token_bytes([number]), SamplingParams(max_tokens=1), request_id="one"))
+        asked.run()
+    asked.engine.receive(ExplainRequest("q", "one"))
+    (found,) = asked.engine.step()
+    assert isinstance(found, Explained)
+    assert [explanation.after for explanation in found.explanations] == [(2,), (3,), (4,)]
 
 
 def test_circumstances_are_forgotten_before_prefixes(monkeypatch: Any) -> None:
