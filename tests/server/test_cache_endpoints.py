@@ -146,6 +146,7 @@ def test_search_and_details(fresh: RunningServer) -> None:
         ("/cache/pin", {}, 400, "either prompt or messages"),
         ("/cache/pin", {"prompt": "never seen"}, 400, "nothing of this prompt is in the cache"),
         ("/cache/pin", {"node": 987654}, 400, "node 987654 is not in the tree"),
+        ("/cache/pin", {"node": 18446744073709551616}, 400, "18446744073709551616"),
         ("/cache/unpin", {}, 400, "either node or all"),
         ("/cache/unpin", {"node": 987654}, 400, "not in the tree"),
         ("/cache/evict", {}, 400, "node is missing"),

@@ -22,6 +22,7 @@ from radixserve.server.gate import GateMiddleware
 from radixserve.server.lifecycle import Lifecycle
 from radixserve.server.messages.routes import count_tokens, messages
 from radixserve.server.native import generate
+from radixserve.server.openapi import openapi
 from radixserve.server.request_log import RequestLogMiddleware
 from radixserve.server.responses.routes import create_response, delete_response, get_response
 from radixserve.server.service import Service
@@ -88,6 +89,7 @@ def make_app(service: Service) -> Starlette:
         Route("/tokenize", admin.tokenize, methods=["POST"]),
         Route("/detokenize", admin.detokenize, methods=["POST"]),
         Route("/tokenizer_info", admin.tokenizer_info),
+        Route("/openapi.json", openapi),
     ]
     middleware = [Middleware(RequestLogMiddleware, metrics=service.metrics, tracer=service.tracer)]
     if service.config.api_key:

@@ -21,6 +21,7 @@ from radixserve.server.cache_view import parents_first, search, top_view
 from radixserve.server.errors import HttpError
 from radixserve.server.explanations import with_text
 from radixserve.server.prompts import as_token_ids
+from radixserve.server.protocol import Int
 from radixserve.server.service import Service, json_reply, service_of
 
 MAX_FOUND = 200
@@ -54,21 +55,21 @@ class Prefix(msgspec.Struct, frozen=True):
 class PinBody(Prefix, frozen=True):
     """What to pin: a node, with `subtree` all leaves at or below it, or the cached part of a prompt."""
 
-    node: int | None = None
+    node: Int | None = None
     subtree: bool = False
 
 
 class UnpinBody(msgspec.Struct, frozen=True):
     """What to unpin: everything at or below a node, or `all`."""
 
-    node: int | None = None
+    node: Int | None = None
     all: bool = False
 
 
 class EvictBody(msgspec.Struct, frozen=True):
     """A node, with all below it."""
 
-    node: int
+    node: Int
 
 
 Handler = Callable[[Request], Awaitable[Response]]
