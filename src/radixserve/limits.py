@@ -57,8 +57,9 @@ class Limits(msgspec.Struct, frozen=True):
         code = "context_length_exceeded"
         if prompt_len + asked > self.max_context_len:
             raise InvalidRequestError(
-                f"the prompt has {prompt_len} tokens and max_tokens is {asked}, {prompt_len + asked} in all: the context holds "
-                f"{self.max_context_len}; shorten the prompt or lower max_tokens",
+                # Clients know a full context by these first words.
+                f"this model's maximum context length is {self.max_context_len} tokens: the prompt has {prompt_len} tokens and "
+                f"max_tokens is {asked}, {prompt_len + asked} in all; shorten the prompt or lower max_tokens",
                 param="max_tokens" if prompt_len < self.max_context_len else "prompt",
                 code=code,
             )

@@ -232,7 +232,7 @@ def test_the_edge_of_the_context(
         error = error_of(reply)
         assert error["code"] == "context_length_exceeded"
         assert f"the prompt has {prompt_len} tokens" in error["message"]
-        assert "the context holds 128" in error["message"]
+        assert "maximum context length is 128 tokens" in error["message"]
     else:
         assert reply.status_code == 200, reply.text
         assert reply.json()["usage"]["completion_tokens"] == generated

@@ -69,7 +69,8 @@ class Service:
         least, limit = num_chars // self.longest_token, self.info.limits.max_context_len
         if least > limit:
             raise InvalidRequestError(
-                f"the prompt has {num_chars} characters, at least {least} tokens: the context holds {limit}; shorten it",
+                f"this model's maximum context length is {limit} tokens: the prompt has {num_chars} characters, at least {least} "
+                "tokens; shorten it",
                 param=param,
                 code="context_length_exceeded",
             )
