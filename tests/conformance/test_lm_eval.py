@@ -4,7 +4,6 @@ It asks for `echo` with `logprobs` and takes its tokenizer from the server.
 """
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 from radixserve.text.gguf_tokenizer import load_gguf
-from tests.server.running import RunningServer, running
+from tests.server.running import RunningServer
 
 lm_eval = pytest.importorskip("lm_eval", reason="lm-evaluation-harness is not installed: pip install 'lm-eval[hf,api]'")
 from lm_eval.models.huggingface import HFLM  # noqa: E402
@@ -32,13 +31,6 @@ SHOTS = "Answer with the name of a city.\n\n" + "".join(
     f"Question: What is the capital of {country}?\nAnswer: {city}\n\n"
     for country, city in (("Austria", "Vienna"), ("Peru", "Lima"), ("Norway", "Oslo"))
 )
-
-
-@pytest.fixture(scope="module")
-def server(default_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    settings = {"served_model_name": "smollm2-135m"}
-    with running(tmp_path_factory.mktemp("conformance"), default_model_dir, server=settings, num_threads=2) as this:
-        yield this
 
 
 @pytest.fixture(scope="module")
