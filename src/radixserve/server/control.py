@@ -10,7 +10,7 @@ from radixserve.server.body import read_body
 from radixserve.server.protocol import AbortBody, WeightsBody
 from radixserve.server.service import json_reply, service_of
 
-REPLY_PREFIXES = re.compile("^(chatcmpl|cmpl)-")
+REPLY_PREFIXES = re.compile("^(chatcmpl-|cmpl-|msg_)")
 """What routes put before the id of an HTTP request to make a reply's id."""
 
 

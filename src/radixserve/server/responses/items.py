@@ -27,7 +27,7 @@ def read_items(items: Sequence[Item]) -> list[dict[str, Any]]:
                 turns.call(_call(item, where))
             case "function_call_output":
                 output = _content(item.get("output"), f"{where}.output")
-                turns.messages.append({"role": "tool", "tool_call_id": item.get("call_id"), "content": output})
+                turns.other({"role": "tool", "tool_call_id": item.get("call_id"), "content": output})
             case kind:
                 message = (
                     f"{where} has the type {str(kind)[:40]!r}: must be message, function_call, function_call_output or reasoning"
@@ -49,11 +49,16 @@ class _Turns:
     def say(self, role: str, content: str) -> None:
         last = self.messages[-1] if self.messages else {}
         if role != "assistant":
-            self.messages.append({"role": role, "content": content})
+            self.other({"role": role, "content": content})
         elif "tool_calls" in last:
             self._turn()["content"] += content
         else:
             self._begin()["content"] = content
+
+    def other(self, message: dict[str, Any]) -> None:
+        """A message that is not the assistant's: thoughts that led to nothing are dropped."""
+        self.messages.append(message)
+        self.thoughts = ""
 
     def call(self, call: dict[str, Any]) -> None:
         self._turn().setdefault("tool_calls", []).append(call)
