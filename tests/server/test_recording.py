@@ -32,13 +32,15 @@ def test_a_recorded_server_run_replays_exactly(tmp_path: Path, tiny_model_dir: P
     assert simulated.cached_tokens > 0
 
 
-def test_a_broken_tail_is_left_out_with_a_warning(tmp_path: Path, tiny_model_dir: Path) -> None:
+def test_a_broken_tail_is_left_out_with_a_warning(tmp_path: Path, tiny_model_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "run.jsonl"
     with running(tmp_path, tiny_model_dir, num_slots=512, record=str(path)) as server:
         server.post("/v1/completions", prompt="sky", max_tokens=8)
         server.wait_idle()
     path.write_bytes(path.read_bytes()[:-20])
-    replay = Replay(Recording(path))
-    with pytest.warns(UserWarning, match="last line is broken"):
-        replay.run()
+    recording = Recording(path)
+    replay = Replay(recording)
+    replay.run()
+    assert len(list(recording.steps())) == 7
+    assert [record.getMessage().partition(": ")[2][:23] for record in caplog.records] == ["the last line is broken"]
     assert replay.num_steps == 7

@@ -57,7 +57,7 @@ def profile(config: EngineConfig, output: Path, *, as_json: bool) -> None:
     for number, load in enumerate(track(loads * NUM_ROUNDS, "measuring steps", console=Console(stderr=True), transient=True)):
         for shape, seconds in _measure(engine, load, number):
             best[shape] = min(seconds, best.get(shape, seconds))
-    costs = fit(list(best), list(best.values()), _source(engine.info))
+    costs = fit(list(best), list(best.values()), _source(engine.info), max(length for _, length in loads) + OUTPUT_LEN)
     output.write_bytes(msgspec.json.format(msgspec.json.encode(costs)) + b"\n")
     if as_json:
         print(output.read_text(), end="")

@@ -18,6 +18,7 @@ from radixserve.simulator.whatif import Subject, WhatIf, read
 
 def run(path: Path, options: SimulateOptions) -> int:
     """Carries one command out. Raises ConfigError for a file or an option that can't be."""
+    options.check()
     subject = read(path)
     console = Console(stderr=True, highlight=False)
     if subject.replayed_steps is not None:
@@ -59,4 +60,5 @@ def _predict(subject: Subject, options: SimulateOptions, console: Console) -> No
     if options.json:
         print(as_json(predictions, []))
     else:
-        print_predictions(predictions, what_if.cost.source)
+        longest = max(request.prompt_len + request.output_len for request in subject.requests)
+        print_predictions(predictions, what_if.cost, longest)

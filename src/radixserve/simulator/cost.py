@@ -35,6 +35,8 @@ class CostModel(msgspec.Struct, frozen=True):
     context_s: float
     source: str = ""
     error: float = 0.0
+    longest: int = 0
+    """Tokens of the longest request that was measured; what is longer is extrapolated."""
 
     def seconds(self, shape: StepShape) -> float:
         """Of one step."""
@@ -47,14 +49,14 @@ def shape_of(extend_lens: Sequence[int], seq_lens: Sequence[int]) -> StepShape:
     return StepShape(sum(extend_lens), pairs, sum(seq_lens))
 
 
-def fit(shapes: Sequence[StepShape], seconds: Sequence[float], source: str) -> CostModel:
+def fit(shapes: Sequence[StepShape], seconds: Sequence[float], source: str, longest: int) -> CostModel:
     """The costs, none below zero, that miss the measured times by the least squares of relative errors."""
     terms = np.array([[1, shape.tokens, shape.pairs, shape.context] for shape in shapes], dtype=np.float64)
     measured = np.array(seconds)
     costs = _non_negative(terms / measured[:, None])
     error = float(np.median(np.abs(terms @ costs / measured - 1)))
     step_s, token_s, pair_s, context_s = costs.tolist()
-    return CostModel(step_s, token_s, pair_s, context_s, source, error)
+    return CostModel(step_s, token_s, pair_s, context_s, source, error, longest)
 
 
 def _non_negative(terms: np.ndarray) -> np.ndarray:

@@ -54,6 +54,25 @@ class SimulateOptions:
     json: bool = False
     """Print one JSON object instead of tables."""
 
+    def check(self) -> None:
+        """Raises ConfigError for what needs no file to be refused."""
+        for name in ("speed", "max_running", "max_batch_tokens"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise ConfigError(f"--{name.replace('_', '-')} is {value}: must be a number above 0")
+        if self.plot is not None and self.plot.suffix not in (".png", ".html"):
+            raise ConfigError(f"--plot {self.plot} must end in .png or .html")
+        for name, path in (("export", self.export), ("plot", self.plot)):
+            if path is not None and not path.parent.is_dir():
+                raise ConfigError(f"--{name} {path} can't be written: there is no folder {path.parent}")
+        unused = [
+            name for name in ("order", "page_size", "max_running", "max_batch_tokens", "cost_model", "plot") if getattr(self, name)
+        ]
+        if self.serial and unused:
+            raise ConfigError(
+                f"--serial has no use for --{unused[0].replace('_', '-')}: it compares caches alone; leave one of them out"
+            )
+
 
 def numbers(flag: str, text: str) -> list[int]:
     """'1,4' as numbers of at least 1. Raises ConfigError naming the flag."""

@@ -15,13 +15,14 @@ WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 960, 460, 60, 50, 20, 340
 
 
 def plot(predictions: Sequence[Prediction], path: Path) -> None:
-    """Writes the curves. Raises ConfigError for another suffix, or a PNG without matplotlib."""
-    if path.suffix == ".html":
-        path.write_text(_page(_curves(predictions)))
-    elif path.suffix == ".png":
-        _png(_curves(predictions), path)
-    else:
-        raise ConfigError(f"--plot {path} must end in .png or .html")
+    """Writes the curves. Raises ConfigError for a file that can't be written, or a PNG without matplotlib."""
+    try:
+        if path.suffix == ".png":
+            _png(_curves(predictions), path)
+        else:
+            path.write_text(_page(_curves(predictions)))
+    except OSError as error:
+        raise ConfigError(f"--plot {path} can't be written: {error.strerror}") from error
 
 
 def _curves(predictions: Sequence[Prediction]) -> Curves:

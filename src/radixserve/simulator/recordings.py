@@ -1,6 +1,6 @@
 """Reads what `--record` wrote."""
 
-import warnings
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,6 +8,8 @@ import msgspec
 
 from radixserve.engine.recording import FORMAT, RecordedStep, RecordingHeader
 from radixserve.errors import ConfigError
+
+logger = logging.getLogger(__name__)
 
 
 class Recording:
@@ -21,6 +23,7 @@ class Recording:
         if header.format > FORMAT:
             raise ConfigError(f"{path} has format {header.format}, this version reads {FORMAT}: use a newer RadixServe")
         self.path, self.header = path, header
+        self._warned = False
 
     def steps(self) -> Iterator[RecordedStep]:
         """Every step in order. A broken last line, left by a kill, is dropped with a warning; any other raises ConfigError."""
@@ -36,10 +39,16 @@ class Recording:
                 except msgspec.MsgspecError as error:
                     if following:
                         raise ConfigError(f"{self.path}: line {number} is broken: {error}") from error
-                    warnings.warn(f"{self.path}: the last line is broken and left out: the engine was killed", stacklevel=2)
+                    self._warn()
                     return
                 yield step
                 line, number = following, number + 1
+
+    def _warn(self) -> None:
+        """Once, however often the steps are read."""
+        if not self._warned:
+            logger.warning("%s: the last line is broken and left out: the engine was killed", self.path)
+        self._warned = True
 
 
 def read_header(path: Path) -> RecordingHeader | None:

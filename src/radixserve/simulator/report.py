@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -10,6 +10,7 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
+from radixserve.simulator.cost import CostModel
 from radixserve.simulator.serial import SerialResult
 from radixserve.simulator.whatif import Prediction
 
@@ -18,8 +19,12 @@ WIDTH = 160
 VARYING = ("replicas", "router", "policy", "order", "page_size", "num_slots")
 
 
-def print_predictions(predictions: Sequence[Prediction], cost_source: str) -> None:
-    """One row a setting; what all settings share stands in the title."""
+OVERLOADED = 1.5
+"""An engine that needs so many times as long as its requests took to arrive has fallen behind."""
+
+
+def print_predictions(predictions: Sequence[Prediction], cost: CostModel, longest: int) -> None:
+    """One row a setting; what all settings share stands in the title. `longest`: tokens of the longest request."""
     varies = [name for name in VARYING if len({getattr(p.setting, name) for p in predictions}) > 1]
     fixed = [f"{name.replace('_', ' ')} {_short(getattr(predictions[0].setting, name))}" for name in VARYING if name not in varies]
     table = Table(title=", ".join(fixed), title_justify="left", box=SIMPLE)
@@ -32,14 +37,28 @@ def print_predictions(predictions: Sequence[Prediction], cost_source: str) -> No
         own = (_short(getattr(p.setting, name)) for name in varies)
         table.add_row(*own, _percent(p.hit_rate), _percent(p.optimal_hit_rate), *counts, *times)
     first, seconds = predictions[0], sum(p.simulated_in_s for p in predictions)
-    notes = (
-        f"{first.requests:,} requests; an infinite cache hits {_percent(first.infinite_hit_rate)}; simulated in {seconds:.1f} s",
-        f"step times: {cost_source}",
-    )
     console = _console()
     console.print(table)
-    for note in notes:
+    for note in (
+        f"{first.requests:,} requests; an infinite cache hits {_percent(first.infinite_hit_rate)}; simulated in {seconds:.1f} s",
+        f"step times: {cost.source}",
+    ):
         console.print(note, style="dim", markup=False)
+    for doubt in _doubts(predictions, cost, longest):
+        console.print(doubt, style="yellow", markup=False, soft_wrap=True)
+
+
+def _doubts(predictions: Sequence[Prediction], cost: CostModel, longest: int) -> Iterator[str]:
+    """Why the times may say little."""
+    if 0 < cost.longest < longest:
+        yield f"requests have up to {longest:,} tokens: step times beyond the {cost.longest:,} that were measured are extrapolated"
+    worst = max(predictions, key=lambda p: p.end_s)
+    if 0 < OVERLOADED * worst.arrived_s < worst.end_s:
+        came, took = _seconds(worst.arrived_s), _seconds(worst.end_s)
+        yield (
+            f"overloaded: requests came within {came}, and serving them takes up to {took}, so TTFT is mostly waiting; "
+            f"try --speed {worst.arrived_s / worst.end_s:.1g}, or the --cost-model of a faster machine"
+        )
 
 
 def print_serial(results: Sequence[SerialResult]) -> None:

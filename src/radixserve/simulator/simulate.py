@@ -43,8 +43,8 @@ class Timeline:
     evicted_tokens: int = 0
     preemptions: int = 0
     steps: int = 0
-    refused: int = 0
-    """Requests that can't fit the pool."""
+    refused: list[int] = field(default_factory=list)
+    """Numbers of the requests that can't fit the pool."""
 
 
 class TimingRunner:
@@ -134,7 +134,7 @@ class Simulation:
         for output in self.engine.step():
             assert isinstance(output, Output | RequestFailed)
             if isinstance(output, RequestFailed):
-                self.timeline.refused += 1
+                self.timeline.refused.append(self.runner.requests[output.rid].number)
             elif output.completion_tokens == 1:
                 self.timeline.ttft_s.append(self.runner.now_s - self.runner.requests[output.rid].arrival_s)
             if isinstance(output, RequestFailed) or output.finish_reason is not None:

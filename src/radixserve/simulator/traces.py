@@ -53,10 +53,16 @@ def _parse(line: bytes, place: str) -> TraceRequest:
 
 
 def write_trace(path: Path, requests: Iterable[TraceRequest]) -> None:
-    """Writes the form that `read_trace` reads."""
-    with path.open("wb") as file:
-        for request in requests:
-            file.write(msgspec.json.encode(request) + b"\n")
+    """Writes the form that `read_trace` reads. Raises ConfigError where it can't be written, or is there already."""
+    try:
+        with path.open("xb") as file:
+            for request in requests:
+                file.write(msgspec.json.encode(request) + b"\n")
+    except OSError as error:
+        reason = (
+            "is there already: name another file" if isinstance(error, FileExistsError) else f"can't be written: {error.strerror}"
+        )
+        raise ConfigError(f"--export {path} {reason}") from error
 
 
 class PageIds:

@@ -61,7 +61,10 @@ class Prediction:
     ttft_p99_s: float | None
     tokens_per_s: float
     """Generated tokens over the whole time."""
+    arrived_s: float
+    """When the last request arrived,"""
     end_s: float
+    """and when the last answer was done."""
     simulated_in_s: float
     """What the simulation took."""
 
@@ -81,12 +84,16 @@ class Subject:
 def read(path: Path) -> Subject:
     """A recording, which is replayed and checked first, or a trace. Raises ConfigError when it is neither."""
     if read_header(path) is None:
-        return Subject(from_trace(read_trace(path)), EngineConfig(), None)
-    recording = Recording(path)
-    replay = Replay(recording)
-    replay.run()
-    config = msgspec.convert(recording.header.settings, EngineConfig)
-    return Subject(from_recording(recording), config, recording.header.limits.num_slots, replay.num_steps)
+        subject = Subject(from_trace(read_trace(path)), EngineConfig(), None)
+    else:
+        recording = Recording(path)
+        replay = Replay(recording)
+        replay.run()
+        config = msgspec.convert(recording.header.settings, EngineConfig)
+        subject = Subject(from_recording(recording), config, recording.header.limits.num_slots, replay.num_steps)
+    if not subject.requests:
+        raise ConfigError(f"{path} has no request that was answered: there is nothing to simulate")
+    return subject
 
 
 def settings(subject: Subject, options: SimulateOptions, unique_tokens: int) -> list[Setting]:
@@ -112,23 +119,17 @@ class WhatIf:
     """Predictions for one subject."""
 
     def __init__(self, subject: Subject, options: SimulateOptions) -> None:
-        if not subject.requests:
-            raise ConfigError("there are no answered requests to simulate")
-        for name in ("speed", "max_running", "max_batch_tokens"):
-            value = getattr(options, name)
-            if value is not None and value <= 0:
-                raise ConfigError(f"--{name.replace('_', '-')} is {value}: must be above 0")
         self.cost: CostModel = load(options.cost_model)
         self._requests = [replace(request, arrival_s=request.arrival_s / options.speed) for request in subject.requests]
         self._config = replace(
             subject.config,
-            max_running=options.max_running or subject.config.max_running,
+            max_running=min(options.max_running or subject.config.max_running, len(subject.requests)),
             max_batch_tokens=options.max_batch_tokens or subject.config.max_batch_tokens,
         )
         self._uses = uses_of(self._requests)
         self._prompt_tokens = sum(request.prompt_len for request in self._requests)
         self._infinite_hits = infinite_hits(self._uses)
-        self._optima: dict[int, int] = {}
+        self._optima: dict[tuple[int, frozenset[int]], int] = {}
         self.settings = settings(subject, options, num_unique_tokens(self._uses))
 
     def predictions(self, progress: Progress) -> Iterator[Prediction]:
@@ -157,24 +158,29 @@ class WhatIf:
         cached_tokens = sum(timeline.cached_tokens for timeline in timelines)
         ttft_s = [ttft for timeline in timelines for ttft in timeline.ttft_s]
         end_s = max(timeline.end_s for timeline in timelines)
+        refused = frozenset(number for timeline in timelines for number in timeline.refused)
         return Prediction(
             setting=setting,
             requests=len(self._requests),
-            refused=sum(timeline.refused for timeline in timelines),
+            refused=len(refused),
             hit_rate=cached_tokens / self._prompt_tokens,
             infinite_hit_rate=self._infinite_hits / self._prompt_tokens,
-            optimal_hit_rate=self._optimum(setting.num_slots * setting.replicas) / self._prompt_tokens,
+            optimal_hit_rate=self._optimum(setting.num_slots * setting.replicas, refused) / self._prompt_tokens,
             saved_tokens=cached_tokens,
             evicted_tokens=sum(timeline.evicted_tokens for timeline in timelines),
             preemptions=sum(timeline.preemptions for timeline in timelines),
             ttft_median_s=float(np.median(ttft_s)) if ttft_s else None,
             ttft_p99_s=float(np.percentile(ttft_s, 99)) if ttft_s else None,
             tokens_per_s=sum(timeline.generated_tokens for timeline in timelines) / max(end_s, 1e-9),
+            arrived_s=self._requests[-1].arrival_s,
             end_s=end_s,
             simulated_in_s=simulated_in_s,
         )
 
-    def _optimum(self, num_slots: int) -> int:
-        if num_slots not in self._optima:
-            self._optima[num_slots] = Clairvoyant(self._uses, num_slots).hits
-        return self._optima[num_slots]
+    def _optimum(self, num_slots: int, refused: frozenset[int]) -> int:
+        """Of the requests that were served: others would fill the clairvoyant cache for nothing."""
+        key = num_slots, refused
+        if key not in self._optima:
+            uses = [use for number, use in enumerate(self._uses) if number not in refused]
+            self._optima[key] = Clairvoyant(uses, num_slots).hits
+        return self._optima[key]

@@ -72,6 +72,48 @@ def test_requests_that_do_not_fit_are_counted(capsys: pytest.CaptureFixture[str]
     assert found["refused"] == 6
 
 
+def test_the_optimum_is_of_the_requests_that_are_served(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    large = TraceRequest(5120, 1, list(range(100, 110)), 1.0)
+    write_trace(path, [TraceRequest(512, 1, [1], 0.0), large, TraceRequest(512, 1, [1], 2.0)])
+    (found,) = simulate(capsys, path, "--num-slots", "600")["predictions"]
+    assert found["refused"] == 1
+    assert found["hit_rate"] == found["optimal_hit_rate"] == pytest.approx(511 / 6144)
+
+
+def test_more_rows_than_requests_cost_nothing(capsys: pytest.CaptureFixture[str], trace: Path) -> None:
+    few, many = (
+        simulate(capsys, trace, "--num-slots", "4k", "--max-running", rows)["predictions"][0] for rows in ("6", "999999999")
+    )
+    assert few["end_s"] == many["end_s"]
+
+
+def test_an_overloaded_engine_and_extrapolated_times_are_told(
+    capsys: pytest.CaptureFixture[str], trace: Path, tmp_path: Path
+) -> None:
+    costs = tmp_path / "costs.json"
+    costs.write_text('{"step_s": 0, "token_s": 1.0, "pair_s": 0, "context_s": 0, "source": "test", "longest": 1000}')
+    run(trace, "--num-slots", "10k", "--cost-model", costs)
+    out = capsys.readouterr().out
+    assert "overloaded: requests came within 300 s" in out
+    assert "beyond the 1,000 that were measured" in out
+    run(trace, "--num-slots", "10k", "--cost-model", costs, "--speed", "0.01")
+    assert "overloaded" not in capsys.readouterr().out
+
+
+def test_an_empty_file_has_nothing_to_simulate(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    assert run(tmp_path / "empty", "--serial") == 1
+    assert "has no request that was answered" in capsys.readouterr().err
+
+
+def test_an_export_does_not_overwrite(capsys: pytest.CaptureFixture[str], trace: Path) -> None:
+    before = trace.read_bytes()
+    assert run(trace, "--export", trace) == 1
+    assert "is there already" in capsys.readouterr().err
+    assert trace.read_bytes() == before
+
+
 def test_the_table_and_the_curves(capsys: pytest.CaptureFixture[str], trace: Path, tmp_path: Path) -> None:
     run(trace, "--num-slots", "1200,10k", "--plot", tmp_path / "curves.html")
     out = capsys.readouterr().out
@@ -101,8 +143,12 @@ def test_the_serial_table(capsys: pytest.CaptureFixture[str], trace: Path) -> No
         (["--policy", "best"], "--policy has 'best': choose among fifo"),
         (["--router", "prefix-ish"], "--router has 'prefix-ish'"),
         (["--speed", "0"], "--speed is 0"),
+        (["--speed", "nan"], "--speed is nan"),
         (["--max-running", "0"], "--max-running is 0"),
         (["--num-slots", "10k", "--plot", "curves.gif"], "must end in .png or .html"),
+        (["--plot", "/nowhere/curves.html"], "there is no folder /nowhere"),
+        (["--export", "/nowhere/trace.jsonl"], "there is no folder /nowhere"),
+        (["--serial", "--page-size", "16"], "--serial has no use for --page-size"),
         (["--num-slots", "8", "--page-size", "16"], "less than one page of 16"),
     ],
 )
