@@ -54,15 +54,31 @@ class HeldGrammars(Grammars):
     def __init__(self, *, jump_forward: bool) -> None:
         super().__init__(lambda: self, jump_forward=jump_forward)  # type: ignore[arg-type, return-value]
         self.begun: list[Grammar] = []
+        self.finished: list[GrammarFinished] = []
 
     def compile(self, grammar: Grammar) -> None:
         self.begun.append(grammar)
+
+    def give_up(self, grammar: Grammar) -> bool:
+        """Too late for the one that is compiled."""
+        given_up = grammar in self.begun[1:]
+        if given_up:
+            self.begun.remove(grammar)
+        return given_up
+
+    def take_finished(self) -> list[GrammarFinished]:
+        messages, self.finished = self.finished, []
+        return messages
+
+    @property
+    def has_finished(self) -> bool:
+        return bool(self.finished)
 
     def finish_one(self) -> None:
         grammar = self.begun.pop(0)
         if grammar != BAD:
             self._made[grammar] = JumpyGrammar()
-        self._finished.put(GrammarFinished(grammar, "bad" if grammar == BAD else None))
+        self.finished.append(GrammarFinished(grammar, "bad" if grammar == BAD else None))
 
 
 def act(traffic: Traffic, grammars: HeldGrammars, action: str, args: list[Any]) -> None:

@@ -14,7 +14,7 @@ class GrammarQueue:
     def __init__(self, grammars: Grammars | None) -> None:
         self._grammars = grammars
         self._waiting: dict[Grammar, list[Req]] = {}
-        """By what they wait for; a grammar that nobody waits for any more is here until it is compiled."""
+        """By what they wait for; a grammar that nobody waits for any more is here until it is compiled, if that has begun."""
 
     def __len__(self) -> int:
         return sum(map(len, self._waiting.values()))
@@ -61,10 +61,12 @@ class GrammarQueue:
 
     def remove(self, req: Req) -> bool:
         """Takes a request out; False when it doesn't wait here."""
-        waiting = self._waiting.get(req.params.grammar, []) if req.params.grammar is not None else []
-        if req not in waiting:
+        grammar = req.params.grammar
+        if self._grammars is None or grammar is None or req not in self._waiting.get(grammar, ()):
             return False
-        waiting.remove(req)
+        self._waiting[grammar].remove(req)
+        if not self._waiting[grammar] and self._grammars.give_up(grammar):
+            del self._waiting[grammar]
         return True
 
     def forced(self, req: Req) -> list[int]:

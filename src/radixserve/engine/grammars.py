@@ -43,6 +43,7 @@ class Grammars:
         self._threads = ThreadPoolExecutor(NUM_THREADS, thread_name_prefix="grammars")
         self._backend: Future[GrammarBackend] = self._threads.submit(load)
         self._kept: OrderedDict[Grammar, CompiledGrammar] = OrderedDict()
+        self._begun: dict[Grammar, Future[None]] = {}
         self._made: dict[Grammar, CompiledGrammar] = {}
         self._finished: SimpleQueue[GrammarFinished] = SimpleQueue()
 
@@ -59,17 +60,27 @@ class Grammars:
         return found
 
     def compile(self, grammar: Grammar) -> None:
-        """Begins to compile; `take_finished` will tell of its end."""
-        self._threads.submit(self._compile, grammar)
+        """Begins to compile, or queues up for it; `take_finished` will tell of its end."""
+        self._begun[grammar] = self._threads.submit(self._compile, grammar)
+
+    def give_up(self, grammar: Grammar) -> bool:
+        """Takes a grammar out of that queue; False when it is too late: `take_finished` will tell of its end, or has told."""
+        begun = self._begun.get(grammar)
+        if begun is None or not begun.cancel():
+            return False
+        del self._begun[grammar]
+        return True
 
     def take_finished(self) -> list[GrammarFinished]:
         """The messages about grammars that are done since the last call."""
         messages: list[GrammarFinished] = []
         while True:
             try:
-                messages.append(self._finished.get_nowait())
+                message = self._finished.get_nowait()
             except Empty:
                 return messages
+            del self._begun[message.grammar]
+            messages.append(message)
 
     def keep(self, grammar: Grammar) -> CompiledGrammar:
         """Takes a grammar in that was compiled without an error; the one that was not used for longest may go for it."""

@@ -51,6 +51,10 @@ class FreeGrammars(Grammars):
     def compile(self, grammar: Grammar) -> None:
         self._made[grammar] = FreeGrammar()
 
+    def give_up(self, grammar: Grammar) -> bool:
+        """A recorded message may still tell of its end."""
+        return False
+
     def keep(self, grammar: Grammar) -> CompiledGrammar:
         self._made.setdefault(grammar, FreeGrammar())
         return super().keep(grammar)

@@ -35,9 +35,11 @@ class HeldBackend:
 
     def __init__(self) -> None:
         self.allowed = threading.Event()
+        self.begun = threading.Semaphore(0)
         self.compiled: list[Grammar] = []
 
     def compile(self, grammar: Grammar) -> "HeldGrammar":
+        self.begun.release()
         assert self.allowed.wait(10)
         self.compiled.append(grammar)
         if grammar.source == "[":
@@ -131,6 +133,42 @@ def test_who_waits_for_a_grammar_waits(engine: Engine, backend: HeldBackend) -> 
     traffic.run()
     assert traffic.ended[rid] == "stop"
     assert engine.stats().num_waiting == 0
+
+
+def test_a_grammar_that_nobody_waits_for_takes_no_thread(engine: Engine, backend: HeldBackend) -> None:
+    """Of ten, two are compiled already when their requests are aborted; who asks for one of the others again gets it."""
+    traffic = Traffic(engine)
+    grammars = [Grammar("regex", f"[a-z]{{{number}}}") for number in range(10)]
+    rids = [traffic.send([1, 2], 8, grammar=grammar) for grammar in grammars]
+    traffic.step()
+    backend.begun.acquire()
+    backend.begun.acquire()
+    for rid in rids:
+        engine.receive(AbortRequest(rid))
+    traffic.step()
+    again = traffic.send([1, 2], 8, grammar=grammars[9])
+    traffic.step()
+    backend.allowed.set()
+    while again not in traffic.ended:
+        wait(engine)
+        traffic.step()
+    assert traffic.ended[again] == "stop"
+    assert not set(backend.compiled) & set(grammars[2:9])
+
+
+def test_an_abort_in_the_step_in_which_the_grammar_is_ready(engine: Engine, backend: HeldBackend) -> None:
+    traffic = Traffic(engine)
+    rid = traffic.send([1, 2], 8, grammar=WORD)
+    traffic.step()
+    backend.allowed.set()
+    wait(engine)
+    engine.receive(AbortRequest(rid))
+    traffic.step()
+    assert traffic.ended == {rid: "abort"}
+    late = traffic.send([1, 2], 8, grammar=WORD)
+    traffic.run()
+    assert traffic.ended[late] == "stop"
+    assert backend.compiled == [WORD]
 
 
 @pytest.mark.parametrize(
