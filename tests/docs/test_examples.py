@@ -155,3 +155,9 @@ def test_anthropic_client_calls_a_tool_and_reads_the_cache(tool_server_url: str)
     (_, first), (cached, second) = cached_shares(printed)
     assert second > first
     assert cached > first // 2
+
+
+def test_responses_client_goes_on_from_what_the_server_keeps(tool_server_url: str) -> None:
+    (_, first), (second, middle), (third, _) = cached_shares(run_example("responses_client.py", tool_server_url))
+    assert second > first
+    assert third > middle

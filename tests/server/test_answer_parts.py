@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from radixserve.config import ServerConfig
 from radixserve.limits import Limits
+from radixserve.messages import GenerateRequest, Output
 from tests.server.fake_engine import FakeClient, http, make_service
 
 CALL = '<tool_call>\n{"name": "f", "arguments": {"a": [1, "}"]}}\n</tool_call>'
@@ -17,9 +19,17 @@ ANSWER = f"<think>\nLet me see.\n</think>\nI call it. {CALL}\n{CALL} That is all
 SCHEMA = {"type": "object", "properties": {"a": {"type": "array"}}}
 
 
-def ask(model: Path, path: str, body: dict[str, Any], texts: list[str]) -> str:
+class AbortedClient(FakeClient):
+    """Ends as a request does that /abort_request ended."""
+
+    async def generate(self, requests: Sequence[GenerateRequest]) -> AsyncGenerator[tuple[int, Output], None]:
+        async for number, output in super().generate(requests):
+            yield number, msgspec.structs.replace(output, finish_reason=output.finish_reason and "abort")
+
+
+def ask(model: Path, path: str, body: dict[str, Any], texts: list[str], engine: type[FakeClient] = FakeClient) -> str:
     async def post() -> str:
-        service = make_service(model, FakeClient(texts=texts), ServerConfig(reasoning_parser="think"))
+        service = make_service(model, engine(texts=texts), ServerConfig(reasoning_parser="think"))
         service.info = msgspec.structs.replace(service.info, limits=Limits(259, 9000, 9000, 1))
         async with http(service) as client:
             return (await client.post(path, json=body)).text
@@ -83,3 +93,14 @@ def test_responses(tiny_model_dir: Path, texts: list[str]) -> None:
     for index, item in enumerate(whole["output"]):
         deltas = [event["delta"] for event in streamed if event["type"].endswith(".delta") and event["output_index"] == index]
         assert "".join(deltas) == (item.get("arguments") or item["content"][0]["text"])
+
+
+def test_what_was_aborted_does_not_look_done(tiny_model_dir: Path) -> None:
+    for path, body in (
+        ("/v1/messages", {"max_tokens": 9, "messages": [{"role": "user", "content": "a"}]}),
+        ("/v1/responses", {"input": "a"}),
+    ):
+        whole = json.loads(ask(tiny_model_dir, path, body, ["a", "b"], AbortedClient))
+        assert "aborted" in whole["error"]["message"]
+        last = events(ask(tiny_model_dir, path, body | {"stream": True}, ["a", "b"], AbortedClient))[-1]
+        assert "aborted" in last.get("response", last)["error"]["message"]

@@ -62,3 +62,10 @@ def test_blocks_of_a_turn_are_one_message_and_results_come_first() -> None:
 def test_other_blocks_are_refused_by_place(content: list[dict[str, Any]]) -> None:
     with pytest.raises(InvalidRequestError, match=r"messages\[0\]\.content\[0\]"):
         read_history([("user", content)])
+
+
+@pytest.mark.parametrize("wrong", [{"name": 1}, {"input": "{}"}, {"input": None}])
+def test_a_call_needs_a_name_and_an_object(wrong: dict[str, Any]) -> None:
+    block = {"type": "tool_use", "id": "1", "name": "f", "input": {}} | wrong
+    with pytest.raises(InvalidRequestError, match=r"messages\[0\]\.content\[0\] must have a name"):
+        read_history([("assistant", [block])])

@@ -26,9 +26,11 @@ def read_history(turns: Sequence[tuple[str, Content]]) -> list[dict[str, Any]]:
 
 
 def read_text(content: Content, where: str) -> Content:
-    """Text, or blocks of it, as OpenAI's parts. Raises InvalidRequestError for other blocks."""
+    """Text, or blocks of it, as OpenAI's parts. Raises InvalidRequestError for anything else."""
     if isinstance(content, str):
         return content
+    if not isinstance(content, list):
+        raise _wrong(where, "must be text or a list of blocks")
     return [_part(block, f"{where}[{index}]") for index, block in enumerate(content)]
 
 
@@ -54,17 +56,29 @@ def _assistant(content: list[dict[str, Any]], where: str) -> dict[str, Any]:
             case "redacted_thinking":
                 pass  # nobody here can read it
             case "tool_use":
-                function = {"name": block.get("name"), "arguments": block.get("input") or {}}
-                message.setdefault("tool_calls", []).append({"id": block.get("id"), "type": "function", "function": function})
+                message.setdefault("tool_calls", []).append(_call(block, f"{where}[{index}]"))
             case _:
                 message["content"] += _part(block, f"{where}[{index}]")["text"]
     return message
 
 
-def _part(block: dict[str, Any], where: str) -> dict[str, Any]:
+def _call(block: dict[str, Any], where: str) -> dict[str, Any]:
+    name, arguments = block.get("name"), block.get("input")
+    if not isinstance(name, str) or not isinstance(arguments, dict):
+        raise _wrong(where, "must have a name and an object as input")
+    return {"id": block.get("id"), "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def _part(block: Any, where: str) -> dict[str, Any]:
+    if not isinstance(block, dict):
+        raise _wrong(where, "must be an object with a type")
     kind, text = block.get("type"), block.get("text")
     if kind != "text":
-        raise InvalidRequestError(f"{where} has the type {str(kind)[:40]!r}: not supported here", param=where.partition("[")[0])
+        raise _wrong(where, f"has the type {str(kind)[:40]!r}, which is not supported here")
     if not isinstance(text, str):
-        raise InvalidRequestError(f"{where}.text is missing or not text", param=where.partition("[")[0])
+        raise _wrong(where, "must have a text")
     return {"type": "text", "text": text}
+
+
+def _wrong(where: str, reason: str) -> InvalidRequestError:
+    return InvalidRequestError(f"{where} {reason}", param=where.partition("[")[0].partition(".")[0])
