@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import openai
 import pytest
 
-from tests.conformance.weather import QUESTION, TOOL, Report, WeatherOf, get_weather
+from tests.conformance.weather import FUNCTION, QUESTION, TOOL, Report, WeatherOf, get_weather
 from tests.server.running import RunningServer
 
 MODEL = "smollm2-135m"
@@ -141,3 +141,56 @@ def test_a_reply_names_its_request(client: openai.OpenAI) -> None:
     raw = client.completions.with_raw_response.create(model=MODEL, prompt="Once", max_tokens=1)
     assert raw.headers["x-request-id"] in raw.parse().id
     assert raw.parse()._request_id == raw.headers["x-request-id"]
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_response_goes_on_from_another(client: openai.OpenAI, streamed: bool) -> None:
+    options = {"model": MODEL, "max_output_tokens": 8, "temperature": 0}
+    first = client.responses.create(input=QUESTION, instructions="Be brief.", **options)
+    assert first.output_text
+    assert (first.status, first.incomplete_details.reason) == ("incomplete", "max_output_tokens")
+    following = {"input": "And in Oslo?", "instructions": "Be brief.", "previous_response_id": first.id} | options
+    if streamed:
+        with client.responses.stream(**following) as stream:
+            events = list(stream)
+        assert events[-1].type == "response.incomplete"
+        second = events[-1].response
+        assert "".join(event.delta for event in events if event.type == "response.output_text.delta") == second.output_text
+    else:
+        second = client.responses.create(**following)
+    assert second.usage.input_tokens_details.cached_tokens >= first.usage.input_tokens
+    assert client.responses.retrieve(second.id).output_text == second.output_text
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_response_is_parsed(client: openai.OpenAI, streamed: bool) -> None:
+    options = {"model": MODEL, "input": QUESTION, "text_format": Report, "max_output_tokens": 64, "temperature": 0}
+    if streamed:
+        with client.responses.stream(**options) as stream:
+            response = stream.get_final_response()
+    else:
+        response = client.responses.parse(**options)
+    assert isinstance(response.output_parsed, Report)
+    assert response.status == "completed"
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_loop_of_tools_over_responses(client: openai.OpenAI, streamed: bool) -> None:
+    options = {"model": MODEL, "tools": [{"type": "function", "strict": True} | FUNCTION], "temperature": 0}
+    choice = {"type": "function", "name": "get_weather"}
+    if streamed:
+        with client.responses.stream(input=QUESTION, tool_choice=choice, **options) as stream:
+            kinds = [event.type for event in stream]
+            asked = stream.get_final_response()
+        assert kinds[0] == "response.created"
+        assert kinds[-1] == "response.completed"
+        assert "response.function_call_arguments.delta" in kinds
+    else:
+        asked = client.responses.create(input=QUESTION, tool_choice=choice, **options)
+    (call,) = [item for item in asked.output if item.type == "function_call"]
+    result = {"type": "function_call_output", "call_id": call.call_id, "output": get_weather(**json.loads(call.arguments))}
+    told = client.responses.create(
+        input=[result], previous_response_id=asked.id, tool_choice="none", max_output_tokens=8, **options
+    )
+    assert told.output_text
+    assert told.usage.input_tokens_details.cached_tokens > asked.usage.input_tokens // 2
