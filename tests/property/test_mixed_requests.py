@@ -17,6 +17,7 @@ from radixserve.req import token_bytes
 from radixserve.sampling_params import Grammar
 from radixserve.simulator.recordings import Recording
 from radixserve.simulator.replay import Replay
+from radixserve.simulator.requests import from_recording
 from tests.hash_runner import prefix_hashes, solo
 from tests.jumpy_grammar import JUMPY, JumpyGrammar, jumpy_solo
 from tests.property.test_engine_schedules import prompts
@@ -159,6 +160,7 @@ def test_answers_are_those_of_a_request_alone(
         replay = Replay(Recording(path))
         simulated = evictions(replay.engine)
         replay.run()
+        asked = from_recording(Recording(path))
     check_answers(traffic)
     assert engine.cache.free_size == engine.cache.num_slots
     assert engine.scheduler.slot_table.num_free_rows == max_running
@@ -166,6 +168,8 @@ def test_answers_are_those_of_a_request_alone(
     assert not engine._answers
     assert not len(engine._grammars)
     assert not grammars._made
+    given = [len(traffic.answers[rid]) for rid in traffic.asked if traffic.answers.get(rid) or traffic.ended[rid] == "length"]
+    assert [request.output_len for request in asked] == [max(length, 1) for length in given]  # one was sampled at least
     assert replay.engine.stats() == engine.stats()
     assert simulated == live
     assert replay.engine.cache.pool.free_slots().tolist() == engine.cache.pool.free_slots().tolist()

@@ -18,7 +18,9 @@ from radixserve.engine.grammars import Grammars
 from radixserve.engine.recording import Recorder
 from radixserve.errors import InvalidRequestError
 from radixserve.limits import Limits
-from radixserve.messages import AbortRequest, EngineInfo, FlushRequest, UpdateWeightsRequest
+from radixserve.messages import AbortRequest, CacheAct, EngineInfo, FlushRequest, GenerateRequest, UpdateWeightsRequest
+from radixserve.req import token_bytes
+from radixserve.sampling.select import NO_TOKEN
 from radixserve.sampling_params import Grammar
 from radixserve.simulator.free_grammars import FreeGrammar
 from radixserve.simulator.recordings import Recording
@@ -141,6 +143,45 @@ def test_nothing_but_lengths_and_equality_shows(tmp_path: Path) -> None:
     assert first[:2] == second[:2]
     assert first[2] != second[2] == second[3]
     assert msgspec.json.decode(path.read_text().splitlines()[0])["salted"] is True
+
+
+def test_nothing_that_a_client_wrote_is_recorded(tmp_path: Path) -> None:
+    """Stops, biases, seeds, grammars and why they were refused, ids, the prompts of pins."""
+    path = tmp_path / "run.jsonl"
+    engine = recorded_engine(EngineConfig(), 160, path, Grammars(PickyBackend))
+    traffic = Traffic(engine)
+    more = {"stop": ("secret stop",), "stop_token_ids": (41,), "logit_bias": {43: 7.125}, "seed": 424242}
+    traffic.send([31, 32, 33, 34], 3, salt="secret salt", grammar=Grammar("regex", "secret(regex)"), **more)
+    traffic.send([31, 32, 33, 34], 3, grammar=Grammar("regex", "(secret at the wrong place"))
+    while len(traffic.ended) < 2:
+        traffic.step()
+    engine.receive(CacheAct("secret act", "pin", prompt_ids=token_bytes([31, 32, 33]), cache_salt="secret salt"))
+    traffic.run()
+    text = path.read_text()
+    assert not re.search("secret|unterminated|parenthesis|424242|7\\.125", text)
+    messages = [message for step in Recording(path).steps() for message in step.messages]
+    first, *_, pin = messages
+    assert isinstance(first, GenerateRequest)
+    assert isinstance(pin, CacheAct)
+    assert (first.params.stop_token_ids, first.params.logit_bias) == ((), {})
+    assert first.prompt_ids[:12] == pin.prompt_ids != token_bytes([31, 32, 33])
+    assert first.cache_salt == pin.cache_salt
+
+
+def test_failures_are_replayed(tmp_path: Path) -> None:
+    """A request whose logits are no numbers ends in the same step again, and holds nothing any more."""
+    engine = recorded_engine(EngineConfig(), 160, tmp_path / "run.jsonl")
+    choose = engine.runner._choose  # type: ignore[attr-defined]
+    failing = lambda req, held: NO_TOKEN if req.rid == "1" and len(req.output_ids) == 3 else choose(req, held)  # noqa: E731
+    engine.runner._choose = failing  # type: ignore[attr-defined]
+    traffic = Traffic(engine)
+    for number in range(3):
+        traffic.send([1, 2, 3, number], 8)
+    traffic.run()
+    assert traffic.ended == {"0": "length", "1": "internal", "2": "length"}
+    replay = Replay(Recording(tmp_path / "run.jsonl"))
+    replay.run()
+    assert replay.engine.stats() == engine.stats()
 
 
 def test_grammars_are_replayed_as_messages(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from radixserve.engine.grammars import Grammars
 from radixserve.messages import GrammarFinished
 from radixserve.req import Req
+from radixserve.sampling.grammar import CompiledGrammar
 from radixserve.sampling_params import Grammar
 
 
@@ -41,7 +42,7 @@ class GrammarQueue:
         assert self._grammars is not None
         compiled = self._grammars.find(grammar)
         if compiled is not None:
-            req.matcher = compiled.matcher(ignore_eos=req.params.ignore_eos)
+            _equip(req, compiled)
             return True
         if grammar not in self._waiting:
             self._waiting[grammar] = []
@@ -56,7 +57,7 @@ class GrammarQueue:
         if message.error is None:
             compiled = self._grammars.keep(message.grammar)
             for req in reqs:
-                req.matcher = compiled.matcher(ignore_eos=req.params.ignore_eos)
+                _equip(req, compiled)
         return reqs
 
     def remove(self, req: Req) -> bool:
@@ -72,3 +73,7 @@ class GrammarQueue:
     def forced(self, req: Req) -> list[int]:
         """The tokens that a request's grammar forces next and that needn't be computed one by one; none without a grammar."""
         return self._grammars.forced(req) if self._grammars is not None and req.matcher is not None else []
+
+
+def _equip(req: Req, compiled: CompiledGrammar) -> None:
+    req.matcher = compiled.matcher(ignore_eos=req.params.ignore_eos)

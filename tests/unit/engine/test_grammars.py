@@ -7,7 +7,7 @@ import pytest
 from radixserve.engine.engine import Engine
 from radixserve.engine.grammars import NUM_KEPT, Grammars
 from radixserve.errors import InvalidRequestError
-from radixserve.messages import AbortRequest, FlushRequest, GrammarFinished, RequestFailed
+from radixserve.messages import AbortRequest, FlushRequest, GrammarFinished, RequestFailed, UpdateWeightsRequest
 from radixserve.sampling_params import Grammar
 from tests.hash_runner import hash_engine, solo
 from tests.jumpy_grammar import JUMPY, JUMPY_LEN, CountingMatcher, jumpy_solo
@@ -37,6 +37,7 @@ class HeldBackend:
         self.allowed = threading.Event()
         self.begun = threading.Semaphore(0)
         self.compiled: list[Grammar] = []
+        self.ignored: list[bool] = []
 
     def compile(self, grammar: Grammar) -> "HeldGrammar":
         self.begun.release()
@@ -46,14 +47,16 @@ class HeldBackend:
             raise InvalidRequestError("the regex can't be enforced: [", param="grammar")
         if grammar.kind == "choice":
             raise MemoryError("no more")
-        return HeldGrammar(grammar)
+        return HeldGrammar(grammar, self.ignored)
 
 
 class HeldGrammar:
-    def __init__(self, grammar: Grammar) -> None:
+    def __init__(self, grammar: Grammar, ignored: list[bool]) -> None:
         self._grammar = grammar
+        self._ignored = ignored
 
     def matcher(self, *, ignore_eos: bool) -> CountingMatcher:
+        self._ignored.append(ignore_eos)
         if self._grammar == COSTLY:
             return CostlyMatcher(4, jumpy=False)
         return CountingMatcher(JUMPY_LEN, jumpy=True) if self._grammar == JUMPY else CountingMatcher(5, jumpy=False)
@@ -121,18 +124,34 @@ def test_an_aborted_request_does_not_wait_for_its_grammar(engine: Engine, backen
 
 
 def test_who_waits_for_a_grammar_waits(engine: Engine, backend: HeldBackend) -> None:
-    """For those who count and for those who flush."""
+    """For those who count, and for those who flush or load weights."""
     traffic = Traffic(engine)
-    rid = traffic.send([1, 2], 8, grammar=WORD)
+    rid, other = traffic.send([1, 2], 8, grammar=WORD), traffic.send([1, 2], 8, grammar=WORD)
     engine.receive(FlushRequest("flush"))
+    engine.receive(UpdateWeightsRequest("weights", "other"))
     traffic.step()
-    assert traffic.ended == {"flush": "busy"}
-    assert engine.stats().num_waiting == 1
+    assert traffic.ended == {"flush": "busy", "weights": "busy"}
+    assert engine.stats().num_waiting == 2
     backend.allowed.set()
     wait(engine)
     traffic.run()
-    assert traffic.ended[rid] == "stop"
+    assert traffic.ended[rid] == traffic.ended[other] == "stop"
     assert engine.stats().num_waiting == 0
+
+
+@pytest.mark.parametrize("ignore_eos", [True, False])
+def test_a_matcher_knows_whether_the_end_is_ignored(backend: HeldBackend, ignore_eos: bool) -> None:
+    """For who waited for the grammar, and for who found it."""
+    engine = hash_engine(200, grammars=Grammars(lambda: backend))
+    traffic = Traffic(engine, ignore_eos=ignore_eos)
+    backend.allowed.set()
+    traffic.send([1, 2], 8, grammar=WORD)
+    traffic.step()
+    wait(engine)
+    traffic.run()
+    traffic.send([1, 2], 8, grammar=WORD)
+    traffic.run()
+    assert backend.ignored == [ignore_eos] * 2
 
 
 def test_a_grammar_that_nobody_waits_for_takes_no_thread(engine: Engine, backend: HeldBackend) -> None:
