@@ -1,11 +1,16 @@
 """A server that records: what it did can be done again without its model, also after a kill."""
 
+import random
+import re
 from pathlib import Path
 
+import httpx
 import pytest
 
+from radixserve.simulator.options import SimulateOptions
 from radixserve.simulator.recordings import Recording
 from radixserve.simulator.replay import Replay
+from radixserve.simulator.whatif import WhatIf, read
 from tests.server.running import running
 
 CHAT = [{"role": "user", "content": "Why is the sky blue?"}]
@@ -30,6 +35,23 @@ def test_a_recorded_server_run_replays_exactly(tmp_path: Path, tiny_model_dir: P
         assert getattr(simulated, figure) == live[figure]
     assert simulated.evicted_tokens > 0
     assert simulated.cached_tokens > 0
+
+
+def test_gauges_of_other_pools_are_what_a_simulation_of_the_same_run_gives(tmp_path: Path, tiny_model_dir: Path) -> None:
+    path, draw = tmp_path / "run.jsonl", random.Random(5)
+    talks = [f"{number}: a talk" for number in range(32)]
+    with running(tmp_path, tiny_model_dir, num_slots=400, record=str(path)) as server:
+        for _ in range(80):
+            number = min(int(draw.expovariate(0.1)), len(talks) - 1)
+            talks[number] += " goes on and on" if len(talks[number]) < 60 else " again"
+            server.post("/v1/completions", prompt=talks[number], max_tokens=2)
+        server.wait_idle()
+        told = dict(re.findall(r'estimated_hit_rate\{pool="(\w+)"\} (\S+)', httpx.get(f"{server.url}/metrics").text))
+    same, double = WhatIf(read(path), SimulateOptions(num_slots="400,800", speed=0.01)).predictions(lambda: None)
+    assert same.hit_rate < double.hit_rate - 0.05 < double.infinite_hit_rate
+    assert float(told["1x"]) == pytest.approx(same.hit_rate)
+    assert float(told["2x"]) == pytest.approx(double.hit_rate, abs=0.02)
+    assert float(told["infinite"]) == pytest.approx(double.infinite_hit_rate, abs=0.02)
 
 
 def test_a_broken_tail_is_left_out_with_a_warning(tmp_path: Path, tiny_model_dir: Path, caplog: pytest.LogCaptureFixture) -> None:

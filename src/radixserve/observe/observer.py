@@ -103,9 +103,7 @@ class Observer:
         self._from_tree += req.lease.tree_len
         self._from_copy += req.cached_len - req.lease.tree_len
         if self._enabled:
-            begin = start(req.extra_key)
-            self._reuse.look_up(begin, prefixes[: req.reusable_len], req.cached_len)
-            self._reuse.use(begin, prefixes)
+            self._reuse.admit(start(req.extra_key), prefixes, req.reusable_len, req.cached_len)
 
     def _leave(self, req: Req) -> None:
         self._explainer.leaving(req)

@@ -29,11 +29,11 @@ MAX_EVER = 1 << 15
 
 
 class ReuseEstimator:
-    """Fed with every lookup and every sequence's end. All figures in tokens, since the start."""
+    """Fed with every admission and every sequence's end. All figures in tokens, since the start."""
 
     def __init__(self, num_slots: int, max_samples: int = MAX_SAMPLES) -> None:
         self.looked_up = 0
-        """Tokens of prompts, all that could be reused."""
+        """Tokens of prompts."""
         self.reused_really = 0
         """Of these, what the cache gave."""
         self.reused = dict.fromkeys(SIZES, 0)
@@ -60,19 +60,25 @@ class ReuseEstimator:
         corrected = reused + self.reused_really - self.reused[1.0]
         return min(max(corrected / max(self.looked_up, 1), 0.0), 1.0)
 
-    def look_up(self, begin: Point, prefixes: Fingerprints, cached_len: int) -> None:
-        """A request asked for `prefixes` of the namespace that starts at `begin`, and the first `cached_len` of them were there."""
-        sampled = self._sample(begin, prefixes)
+    def admit(self, begin: Point, prefixes: Fingerprints, reusable_len: int, cached_len: int) -> None:
+        """A prompt has these `prefixes`, of the namespace that starts at `begin`. Of `reusable_len`, `cached_len` were reused.
+
+        It is computed now, so all of it counts as used.
+        """
+        sampled, reusable = self._sample(begin, prefixes, reusable_len)
         self.looked_up += len(prefixes)
         self.reused_really += cached_len
-        distances = self._distances(sampled)
+        distances = self._distances(sampled[:reusable])
         self._count(distances)
-        older = sum(1 for fingerprint in sampled[len(distances) :] if fingerprint in self._ever)
+        older = len(self._ever.intersection(sampled[len(distances) : reusable]))
         self.reused_ever += self.stratum * (len(distances) + older * (2**64 / self._threshold))
+        self._use(sampled)
 
     def use(self, begin: Point, prefixes: Fingerprints) -> None:
         """A sequence is computed: all of its prefixes are as recently used as can be."""
-        sampled = self._sample(begin, prefixes)
+        self._use(self._sample(begin, prefixes, len(prefixes))[0])
+
+    def _use(self, sampled: list[int]) -> None:
         if self._now == len(self._used_at) or len(self._last) > 2 * self._most:
             self._forget()
         used_at, last, now = self._used_at, self._last, self._now
@@ -88,14 +94,16 @@ class ReuseEstimator:
             self._threshold //= 2
             self._ever = {fingerprint for fingerprint in self._ever if fingerprint < self._threshold}
 
-    def _sample(self, begin: Point, prefixes: Fingerprints) -> list[int]:
-        """Those of a sequence's prefixes that are in the sample, the shortest first."""
+    def _sample(self, begin: Point, prefixes: Fingerprints, reusable_len: int) -> tuple[list[int], int]:
+        """Those of a sequence's prefixes that are in the sample, the shortest first; and how many lie within `reusable_len`."""
         stratum = self.stratum
         if stratum == 1:
-            return prefixes.tolist()  # type: ignore[no-any-return]  # numpy's own stub
+            return prefixes.tolist(), reusable_len
         before = np.concatenate([np.array([begin.total], dtype=np.uint64), prefixes[stratum - 1 :: stratum]])
         positions = np.arange(len(before)) * stratum + ((before >> np.uint64(20)) % np.uint64(stratum)).astype(np.int64)
-        return prefixes[positions[positions < len(prefixes)]].tolist()  # type: ignore[no-any-return]
+        if positions[-1] >= len(prefixes):
+            positions = positions[:-1]
+        return prefixes[positions].tolist(), int(positions.searchsorted(reusable_len))
 
     def _distances(self, sampled: list[int]) -> list[int]:
         """Reuse distances of a chain's prefixes, as far as they are remembered; they ascend.

@@ -33,7 +33,7 @@ def serve(num_slots: int, prompts: list[list[int]], *, together: int = 1) -> Tra
 
 
 def hit_rate(traffic: Traffic) -> float:
-    return sum(traffic.cached.values()) / sum(len(prompt) - 1 for prompt, _ in traffic.asked.values())
+    return sum(traffic.cached.values()) / sum(len(prompt) for prompt, _ in traffic.asked.values())
 
 
 def test_counts_are_what_happened() -> None:

@@ -38,8 +38,7 @@ def estimate(prompts: list[list[int]], num_slots: int, max_samples: int) -> Reus
     for prompt in prompts:
         tokens, begin = token_bytes(prompt), start(SHARED)
         prefixes = go_on(begin, tokens)[0]
-        estimator.look_up(begin, prefixes[:-1], serve(cache, tokens))
-        estimator.use(begin, prefixes)
+        estimator.admit(begin, prefixes, len(prefixes) - 1, serve(cache, tokens))
     return estimator
 
 
@@ -55,7 +54,7 @@ def serve(cache: PrefixCache, tokens: bytes) -> int:
 
 def real_rate(prompts: list[list[int]], num_slots: int) -> float:
     cache = PrefixCache(num_slots)
-    return sum(serve(cache, token_bytes(prompt)) for prompt in prompts) / sum(len(prompt) - 1 for prompt in prompts)
+    return sum(serve(cache, token_bytes(prompt)) for prompt in prompts) / sum(map(len, prompts))
 
 
 def count(prompts: list[list[int]], size: int) -> int:
@@ -99,7 +98,6 @@ def test_its_memory_is_bounded() -> None:
     for _ in range(3000):
         begin = start(SHARED)
         prefixes = go_on(begin, token_bytes([draw.randrange(1000) for _ in range(40)]))[0]
-        estimator.look_up(begin, prefixes, 0)
-        estimator.use(begin, prefixes)
+        estimator.admit(begin, prefixes, len(prefixes) - 1, 0)
     assert len(estimator._last) <= 3 * 64
     assert len(estimator._used_at) < 10_000
