@@ -92,6 +92,8 @@ def _values(kind: Any) -> str:
 def _default(value: Any) -> str:
     if value is None:
         return "unset"
+    if value == ():
+        return "none"
     return ("on" if value else "off") if isinstance(value, bool) else f"`{value}`"
 
 

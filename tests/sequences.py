@@ -1,8 +1,10 @@
 """Runs a decoder step by step without an engine: several sequences over one pool, whose slots are scattered."""
 
+import itertools
+
 import torch
 
-from radixserve.batch import ForwardBatch
+from radixserve.batch import AdapterRun, ForwardBatch
 from radixserve.cache.kv_pool import KVPool
 from radixserve.models.decoder import Decoder
 
@@ -21,14 +23,17 @@ class Sequences:
         self._table = slots.reshape(num_sequences, -1)
         self._lengths = [0] * num_sequences
 
-    def extend(self, runs: dict[int, torch.Tensor], logits_rows: torch.Tensor | None = None) -> torch.Tensor:
-        """Appends token ids to the sequences named by `runs`, in one step.
+    def extend(
+        self, runs: dict[int, torch.Tensor], logits_rows: torch.Tensor | None = None, loads: dict[int, int] | None = None
+    ) -> torch.Tensor:
+        """Appends token ids to the sequences named by `runs`, in one step. `loads`: numbers of the adapters that compute them.
 
         Returns the logits of the tokens `logits_rows`, which count through all runs in order; of all tokens by default.
         """
         starts = {row: self._lengths[row] for row in runs}
         for row, ids in runs.items():
             self._lengths[row] += len(ids)
+        ends = list(itertools.accumulate(map(len, runs.values())))
         positions = torch.cat([torch.arange(starts[row], self._lengths[row]) for row in runs])
         batch = ForwardBatch(
             reqs=[],
@@ -41,6 +46,11 @@ class Sequences:
             logits_rows=torch.arange(len(positions)) if logits_rows is None else logits_rows,
             sampled=[],
             slot_table=self._table,
+            adapters=[
+                AdapterRun(loads[row], end - len(ids), end)
+                for (row, ids), end in zip(runs.items(), ends, strict=True)
+                if loads is not None and row in loads
+            ],
         )
         self._attention.plan(batch)
         return self._decoder.logits(self._decoder.forward(batch, self._attention), batch.logits_rows)

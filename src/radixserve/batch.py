@@ -22,6 +22,14 @@ class ScoredRun(NamedTuple):
     length: int
 
 
+class AdapterRun(NamedTuple):
+    """Rows [begin, end) of a step, which one adapter computes. `load`: its number, as in `ExtraKey`."""
+
+    load: int
+    begin: int
+    end: int
+
+
 @dataclass(slots=True)
 class ForwardBatch:
     """One step. Request b computes tokens [seq_lens[b] - extend_lens[b], seq_lens[b]) of its sequence."""
@@ -50,6 +58,8 @@ class ForwardBatch:
     """Whose prompts are scored, for `prompt_logprobs`."""
     copies: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)
     """(source slots, target slots), int64 each: KV to copy before anything is computed (copy on write)."""
+    adapters: list[AdapterRun] = field(default_factory=list)
+    """In order of rows, one an adapter; all other rows are the base's."""
     attention: Any = None
     """What the attention backend prepared for this step, once for all layers."""
 

@@ -33,6 +33,9 @@ class EngineConfig:
     quantization: Quantization = "none"
     """int8: products of the layers in int8, faster and less exact, by the native kernels only. none: weights as they are."""
 
+    adapter: tuple[str, ...] = ()
+    """NAME=DIR: serve the LoRA adapter in this PEFT directory too, as the model NAME. May be given again for more."""
+
     num_threads: int | None = None
     """Threads of the model on a CPU; by default as many as the affinity mask gives."""
 

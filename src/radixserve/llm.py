@@ -10,9 +10,10 @@ import os
 import secrets
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypedDict, Unpack, cast, overload
 
 import msgspec
@@ -27,15 +28,18 @@ from radixserve.errors import BusyError, InvalidRequestError, RadixServeError
 from radixserve.messages import (
     AbortRequest,
     CacheNews,
+    CommandResult,
     EngineInfo,
     EngineOutput,
     EngineStats,
     FinishReason,
     FlushRequest,
     GenerateRequest,
+    LoadAdapter,
     Output,
     RequestFailed,
     TokenLogprob,
+    UnloadAdapter,
 )
 from radixserve.req import token_bytes
 from radixserve.sampling_params import SamplingParams
@@ -48,11 +52,15 @@ Params = SamplingParams | Sequence[SamplingParams] | None
 
 
 class Options(TypedDict, total=False):
-    """Of `generate` and `chat`: a progress bar (for lists; on by default), the namespace, the priority (higher is sooner)."""
+    """Of `generate` and `chat`: a progress bar (for lists; on by default), the namespace, the priority (higher is sooner).
+
+    `adapter`: name of the loaded adapter that answers; None: the base.
+    """
 
     progress: bool
     cache_salt: str | None
     priority: int
+    adapter: str | None
 
 
 @dataclass
@@ -91,10 +99,14 @@ class Generation:
 class LLM:
     """A model, ready to generate. Settings are those of EngineConfig, by name: `LLM("smollm2-135m", num_slots=50_000)`.
 
+    `adapters`: PEFT directories by the names that `generate(…, adapter=NAME)` asks for.
+
     Raises ConfigError when the model or a setting can't be had.
     """
 
-    def __init__(self, model: str = "smollm2-135m", **settings: Any) -> None:
+    def __init__(self, model: str = "smollm2-135m", *, adapters: Mapping[str, str | Path] | None = None, **settings: Any) -> None:
+        given = tuple(f"{name}={directory}" for name, directory in (adapters or {}).items())
+        settings["adapter"] = (*settings.get("adapter", ()), *given)
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
         self.engine: Engine = build_engine(EngineConfig(model=model, **settings))
         self._wakened = threading.Event()
@@ -144,9 +156,9 @@ class LLM:
         all_ids = [self.tokenizer.encode_chat(messages) for messages in conversations]
         return self._run(all_ids, params, options)
 
-    def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> Iterator[Output]:
+    def stream(self, prompt: Prompt, params: SamplingParams | None = None, *, adapter: str | None = None) -> Iterator[Output]:
         """Answers one prompt piece by piece: joined, `Output.text` is the answer. Closing it early aborts the request."""
-        requests = self._requests([self._token_ids(prompt)], [params or SamplingParams()], {})
+        requests = self._requests([self._token_ids(prompt)], [params or SamplingParams()], {"adapter": adapter})
         if len(requests) != 1:
             raise InvalidRequestError("stream gives one answer: n must be 1", param="n")
         yield from self._outputs(requests)
@@ -157,13 +169,25 @@ class LLM:
 
     def flush(self) -> None:
         """Empties the cache. Raises BusyError while a stream is open."""
-        rid = self._next_rid()
-        with self._listen([rid]) as mail:
-            self.engine.receive(FlushRequest(rid))
+        self._command(FlushRequest(self._next_rid()))
+
+    def load_adapter(self, name: str, directory: str | Path) -> str:
+        """Loads an adapter; returns what it is. Raises InvalidRequestError naming what is wrong with it or its name."""
+        return self._command(LoadAdapter(self._next_rid(), name, str(directory)))
+
+    def unload_adapter(self, name: str) -> str:
+        """Forgets an adapter and what was cached under it. Raises BusyError while a stream uses it."""
+        return self._command(UnloadAdapter(self._next_rid(), name))
+
+    def _command(self, message: FlushRequest | LoadAdapter | UnloadAdapter) -> str:
+        with self._listen([message.rid]) as mail:
+            self.engine.receive(message)
             self._step()
             result = mail.popleft()
         if isinstance(result, RequestFailed):
-            raise BusyError(result.message)
+            raise _failure(result)
+        assert isinstance(result, CommandResult)
+        return result.message
 
     def _token_ids(self, prompt: Prompt) -> np.ndarray:
         """int32 [prompt_len]. Raises InvalidRequestError for what is neither a text nor a row of token ids."""
@@ -186,13 +210,13 @@ class LLM:
 
     def _requests(self, prompts: list[np.ndarray], params: Sequence[SamplingParams], options: Options) -> list[GenerateRequest]:
         """`n` requests a prompt, neighbours in the list, each with a seed of its own."""
-        cache_salt, priority = options.get("cache_salt"), options.get("priority", 0)
+        cache_salt, priority, adapter = options.get("cache_salt"), options.get("priority", 0), options.get("adapter")
         requests: list[GenerateRequest] = []
         for ids, asked in zip(prompts, params, strict=True):
             _check_type(asked)
             self.engine.info.limits.check(ids, asked)
             requests += [
-                GenerateRequest(self._next_rid(), token_bytes(ids), own, priority, cache_salt)
+                GenerateRequest(self._next_rid(), token_bytes(ids), own, priority, cache_salt, adapter)
                 for own in asked.choices(secrets.randbits(62))
             ]
         return requests
@@ -230,9 +254,7 @@ class LLM:
                     output = mail.popleft()
                     if isinstance(output, RequestFailed):
                         del open_rids[output.rid]
-                        if output.kind == "invalid_request":
-                            raise InvalidRequestError(output.message, param=output.param, code=output.code)
-                        raise RadixServeError(output.message)
+                        raise _failure(output)
                     assert isinstance(output, Output)
                     if output.finish_reason is not None:
                         del open_rids[output.rid]
@@ -311,6 +333,13 @@ def generate_all(branches: list[Branch], params: SamplingParams | None = None) -
         grown = first.token_ids[:-1] if stopped else first.token_ids
         branch.token_ids = np.concatenate([branch.token_ids, np.array(grown, dtype=np.int32)])
     return generations
+
+
+def _failure(failed: RequestFailed) -> RadixServeError:
+    """The exception that stands for it."""
+    if failed.kind == "invalid_request":
+        return InvalidRequestError(failed.message, param=failed.param, code=failed.code)
+    return BusyError(failed.message) if failed.kind == "busy" else RadixServeError(failed.message)
 
 
 def _check_type(params: SamplingParams) -> None:

@@ -27,6 +27,7 @@ class GenerateRequest(msgspec.Struct, frozen=True, tag=True):
     """Higher is sooner."""
     cache_salt: str | None = None
     adapter: str | None = None
+    """Name of a loaded adapter; None: the base."""
     request_id: str = ""
     """What the client calls it: several may be called the same. Explanations name it so."""
     explain_cache: bool = False
@@ -50,6 +51,21 @@ class UpdateWeightsRequest(msgspec.Struct, frozen=True, tag=True):
 
     rid: str
     model: str
+
+
+class LoadAdapter(msgspec.Struct, frozen=True, tag=True):
+    """Load the adapter in a PEFT directory under a name. Answered by CommandResult; refused as invalid where it doesn't fit."""
+
+    rid: str
+    name: str
+    directory: str
+
+
+class UnloadAdapter(msgspec.Struct, frozen=True, tag=True):
+    """Forget an adapter and what was cached under it. Answered by CommandResult; refused as busy while requests use it."""
+
+    rid: str
+    name: str
 
 
 class GrammarFinished(msgspec.Struct, frozen=True, tag=True):
@@ -100,6 +116,8 @@ EngineInput = (
     | AbortRequest
     | FlushRequest
     | UpdateWeightsRequest
+    | LoadAdapter
+    | UnloadAdapter
     | GrammarFinished
     | CacheAct
     | WatchRequest
@@ -188,7 +206,9 @@ class EngineInfo(msgspec.Struct, frozen=True, tag=True):
     limits: Limits
     kv_bytes: int
     num_threads: int
-    settings: dict[str, str | int | float | bool | None] = {}
+    settings: dict[str, str | int | float | bool | tuple[str, ...] | None] = {}
+    adapters: dict[str, str] = {}
+    """Directories of those that were loaded at start, by name."""
     kernels: str = "none"
     """What computes, and why it does where it isn't the fastest."""
 

@@ -19,10 +19,12 @@ if TYPE_CHECKING:
 
 
 class ExtraKey(NamedTuple):
-    """What separates namespaces of the tree: two requests share KV only when both fields are equal."""
+    """What separates namespaces of the tree: two requests share KV only when all fields are equal."""
 
     adapter: str | None = None
     cache_salt: str | None = None
+    adapter_load: int = 0
+    """Number of the load that brought the adapter, from 1 on: a name may come again with other weights. 0: the base."""
 
 
 SHARED = ExtraKey()

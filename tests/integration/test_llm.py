@@ -10,6 +10,7 @@ import pytest
 from radixserve import LLM, SamplingParams
 from radixserve.errors import BusyError, InvalidRequestError
 from radixserve.llm import generate_all
+from tests.tiny_adapters import make_tiny_adapter
 
 GREEDY = SamplingParams(max_tokens=6, temperature=0, ignore_eos=True)
 
@@ -164,3 +165,21 @@ def test_a_branch_goes_on_from_before_the_token_that_stopped_it(llm: LLM) -> Non
     branch.generate(SamplingParams(max_tokens=6, temperature=0, ignore_eos=True, stop_token_ids=(tokens[3],)))
     grown = branch.token_ids[before:].tolist()
     assert grown == tokens[: tokens.index(tokens[3])]
+
+
+def test_adapters_answer_by_name_and_come_and_go(tiny_model_dir: Path, tmp_path: Path) -> None:
+    sql = make_tiny_adapter(tmp_path / "sql", tiny_model_dir)
+    llm = LLM(str(tiny_model_dir), adapters={"sql": sql}, num_slots=500, dtype="float32", device="cpu", num_threads=1)
+    params = SamplingParams(max_tokens=6, temperature=0.0)
+    base, by_sql = (llm.generate("Once upon", params, adapter=name) for name in (None, "sql"))
+    assert by_sql.token_ids != base.token_ids
+    assert by_sql.cached_tokens == 0
+    with pytest.raises(InvalidRequestError, match="adapter 'poet' is not loaded: loaded are 'sql'"):
+        llm.generate("Once upon", params, adapter="poet")
+    assert "rank 4, 14 modules" in llm.load_adapter("poet", sql)
+    stream = llm.stream("Once upon", params, adapter="poet")
+    first = next(stream)
+    with pytest.raises(BusyError, match="can't unload adapter 'poet' now: 1 requests use it"):
+        llm.unload_adapter("poet")
+    assert [*first.token_ids, *(token for output in stream for token in output.token_ids)] == by_sql.token_ids
+    llm.unload_adapter("poet")

@@ -37,7 +37,8 @@ class Point(NamedTuple):
 @lru_cache(maxsize=1024)
 def start(extra_key: ExtraKey) -> Point:
     """The empty prefix of a namespace."""
-    parts = "".join("-" if part is None else f"{len(part)}:{part}" for part in extra_key)
+    adapter, salt, load = extra_key
+    parts = "".join("-" if part is None else f"{len(part)}:{part}" for part in (adapter, salt)) + (f"#{load}" if load else "")
     return Point(int.from_bytes(blake2b(parts.encode(), digest_size=8).digest(), "little"), 0)
 
 

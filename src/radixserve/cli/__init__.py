@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from cyclopts import App
+from cyclopts import App, Parameter
 
 from radixserve import __version__
 from radixserve.errors import RadixServeError
@@ -19,6 +19,7 @@ app = App(
     help_epilogue="Start with: radixserve serve, radixserve chat, or radixserve demo --quick.",
     help_format="plaintext",
     version=__version__,
+    default_parameter=Parameter(negative_iterable=()),
 )
 
 app.command(
@@ -29,6 +30,7 @@ app.command(
   radixserve serve
   radixserve serve --model Qwen/Qwen2.5-0.5B-Instruct --port 9000
   radixserve serve --model ./weights.gguf --kv-cache-memory 2GiB --max-context-len 4096
+  radixserve serve --adapter sql=./sql-lora --adapter poet=./poet-lora
   RADIXSERVE_API_KEY=secret radixserve serve --host 0.0.0.0
 
 Stop it with Ctrl-C: accepted requests get --grace-s seconds to finish.""",

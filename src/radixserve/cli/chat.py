@@ -27,7 +27,7 @@ def chat(
     sampling: SamplingFlags = SamplingOptions(),  # noqa: B008 (frozen)
     engine: EngineFlags = EngineConfig(),  # noqa: B008 (frozen)
 ) -> None:
-    """Talks until an empty line or the end of the input.
+    """Talks until an empty line or the end of the input. The first adapter answers, if any is given.
 
     Parameters
     ----------
@@ -35,12 +35,13 @@ def chat(
         The system message, which tells the model how to behave.
     """
     llm = radixserve.LLM(**asdict(engine))
+    adapter = next(iter(llm.engine.info.adapters), None)
     console = Console(highlight=False, markup=False)
     messages: list[Message] = [{"role": "system", "content": system}] if system else []
     while line := _ask():
         messages.append({"role": "user", "content": line})
         try:
-            messages.append({"role": "assistant", "content": _answer(llm, messages, sampling.params(), console)})
+            messages.append({"role": "assistant", "content": _answer(llm, messages, sampling.params(), adapter, console)})
         except InvalidRequestError as error:
             messages.pop()
             console.print(str(error), style="red")
@@ -54,10 +55,10 @@ def _ask() -> str:
         return ""
 
 
-def _answer(llm: "LLM", messages: list[Message], params: SamplingParams, console: Console) -> str:
+def _answer(llm: "LLM", messages: list[Message], params: SamplingParams, adapter: str | None, console: Console) -> str:
     """Prints the answer as it comes and returns it. The history is encoded anew each turn; its KV is found in the tree."""
     pieces = []
-    for output in llm.stream(llm.tokenizer.encode_chat(messages), params):
+    for output in llm.stream(llm.tokenizer.encode_chat(messages), params, adapter=adapter):
         pieces.append(output.text)
         print(output.text, end="", flush=True)
     console.print(f"\n[{output.cached_tokens} of {output.prompt_tokens} prompt tokens reused]", style="dim")

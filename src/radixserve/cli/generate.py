@@ -25,7 +25,7 @@ def generate(
     sampling: SamplingFlags = SamplingOptions(),  # noqa: B008 (frozen)
     engine: EngineFlags = EngineConfig(),  # noqa: B008 (frozen)
 ) -> None:
-    """Completes prompts together, in one engine.
+    """Completes prompts together, in one engine. The first adapter answers, if any is given.
 
     Parameters
     ----------
@@ -36,12 +36,13 @@ def generate(
     """
     texts = list(prompts) or [sys.stdin.read()]
     llm = radixserve.LLM(**asdict(engine))
+    adapter = next(iter(llm.engine.info.adapters), None)
     progress = sys.stdout.isatty() and not as_json
     if chat:
         conversations = [[{"role": "user", "content": text}] for text in texts]
-        generations = llm.chat(conversations, sampling.params(), progress=progress)
+        generations = llm.chat(conversations, sampling.params(), progress=progress, adapter=adapter)
     else:
-        generations = llm.generate(texts, sampling.params(), progress=progress)
+        generations = llm.generate(texts, sampling.params(), progress=progress, adapter=adapter)
     if as_json:
         print(json.dumps([_as_dict(*pair) for pair in zip(texts, generations, strict=True)], indent=2, ensure_ascii=False))
     else:

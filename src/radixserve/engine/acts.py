@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from radixserve.cache.pins import Pins
 from radixserve.cache.radix_tree import Node
+from radixserve.engine.adapters import NamedAdapters
 from radixserve.engine.runner import Runner
 from radixserve.errors import InvalidRequestError, ModelError
 from radixserve.messages import (
@@ -17,18 +18,19 @@ from radixserve.messages import (
 )
 from radixserve.observe.news import seal
 from radixserve.observe.watch import Watch
-from radixserve.req import ExtraKey, Req
+from radixserve.req import Req
 from radixserve.scheduler.scheduler import Scheduler
 
 
 class Acts:
     """Acts on one engine. `reqs`: its open requests, kept up to date by it."""
 
-    def __init__(self, scheduler: Scheduler, reqs: Mapping[str, Req]) -> None:
+    def __init__(self, scheduler: Scheduler, reqs: Mapping[str, Req], pins: Pins, adapters: NamedAdapters) -> None:
         self._scheduler = scheduler
         self._reqs = reqs
         self._cache = scheduler.cache
-        self.pins = Pins(scheduler.cache)
+        self.pins = pins
+        self._adapters = adapters
         self._watch: Watch | None = None
 
     def carry_out(self, message: CacheAct) -> CommandResult | RequestFailed:
@@ -54,6 +56,9 @@ class Acts:
         """Loads other weights, if no request is open. KV belongs to the weights that computed it: the tree is emptied."""
         if self._reqs:
             return self._busy(message.rid, "update the weights")
+        if self._adapters.loaded:
+            what = f"adapters are loaded that were made for the present weights: unload {', '.join(self._adapters.loaded)} first"
+            return RequestFailed(message.rid, "invalid_request", what, "model")
         try:
             runner.update_weights(message.model)
         except ModelError as error:
@@ -103,7 +108,7 @@ class Acts:
         )
 
     def _find_prefix(self, message: CacheAct) -> Node:
-        node = self._cache.end_of_match(message.prompt_ids, ExtraKey(message.adapter, message.cache_salt))
+        node = self._cache.end_of_match(message.prompt_ids, self._adapters.extra_key(message.adapter, message.cache_salt))
         if node is None:
             raise InvalidRequestError(
                 "nothing of this prompt is in the cache: send it as a request, or to POST /cache/warm, then pin it",

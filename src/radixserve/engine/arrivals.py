@@ -5,21 +5,32 @@ from collections.abc import Mapping
 import numpy as np
 
 from radixserve.cache.pins import Pins
+from radixserve.engine.adapters import NamedAdapters
 from radixserve.errors import InvalidRequestError
 from radixserve.limits import Limits
 from radixserve.messages import GenerateRequest
-from radixserve.req import ExtraKey, Req
+from radixserve.req import Req
 
 
 class Arrivals:
     """The door of one engine. `reqs`: its open requests, kept up to date by it."""
 
-    def __init__(self, limits: Limits, eos_ids: frozenset[int], reqs: Mapping[str, Req], pins: Pins, *, grammars: bool) -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        eos_ids: frozenset[int],
+        reqs: Mapping[str, Req],
+        pins: Pins,
+        adapters: NamedAdapters,
+        *,
+        grammars: bool,
+    ) -> None:
         """`grammars`: whether it can hold answers to them."""
         self._limits = limits
         self._eos_ids = eos_ids
         self._reqs = reqs
         self._pins = pins
+        self._adapters = adapters
         self._grammars = grammars
         self._number = 0
 
@@ -34,8 +45,6 @@ class Arrivals:
         """Its effective max_tokens."""
         if message.rid in self._reqs:
             raise InvalidRequestError(f"request id {message.rid!r} is already in use: wait for its end or send another id")
-        if message.adapter is not None:
-            raise InvalidRequestError(f"adapter {message.adapter!r} is not loaded: this engine has none", param="adapter")
         if message.params.grammar is not None and not self._grammars:
             raise InvalidRequestError("grammars are not supported by this engine: leave the constraint out", param="grammar")
         return self._limits.check(np.frombuffer(message.prompt_ids, dtype=np.int32), message.params)
@@ -50,7 +59,7 @@ class Arrivals:
             params=params,
             max_tokens=max_tokens,
             stop_ids=frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else self._eos_ids),
-            extra_key=ExtraKey(message.adapter, message.cache_salt),
+            extra_key=self._adapters.extra_key(message.adapter, message.cache_salt),
             priority=message.priority,
             request_id=message.request_id or message.rid,
             explain_cache=message.explain_cache,

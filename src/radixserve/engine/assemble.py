@@ -3,6 +3,7 @@
 from radixserve.cache.prefix_cache import PrefixCache
 from radixserve.cache.slot_table import SlotTable
 from radixserve.config import EngineConfig
+from radixserve.engine.adapters import AdapterWeights
 from radixserve.engine.engine import Engine
 from radixserve.engine.grammars import Grammars
 from radixserve.engine.runner import Runner
@@ -19,6 +20,7 @@ def assemble(
     tokenizer: Tokenizer | None = None,
     eos_ids: frozenset[int] = frozenset(),
     grammars: Grammars | None = None,
+    adapters: AdapterWeights | None = None,
 ) -> Engine:
     """An idle engine with the limits and on the device of `info`, everything else as in `config`."""
     limits = info.limits
@@ -32,4 +34,4 @@ def assemble(
         max_passed_over=config.max_passed_over,
         decode_reserve=config.decode_reserve,
     )
-    return Engine(info, scheduler, runner, tokenizer, eos_ids, grammars)
+    return Engine(info, scheduler, runner, tokenizer, eos_ids, grammars, adapters)

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import os
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import psutil
@@ -19,7 +20,7 @@ from radixserve.engine.model_runner import ModelRunner
 from radixserve.engine.recording import Recorder
 from radixserve.errors import ConfigError
 from radixserve.limits import Limits
-from radixserve.messages import EngineInfo
+from radixserve.messages import EngineInfo, LoadAdapter, RequestFailed
 from radixserve.models.config import ModelConfig
 from radixserve.models.loader import choose_dtype, choose_operations, load_model
 from radixserve.models.registry import resolve
@@ -41,6 +42,7 @@ UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MI
 def build_engine(config: EngineConfig) -> Engine:
     """Loads the model and returns an idle engine. Raises ConfigError (ModelError for the model) with a one-line remedy."""
     check_settings(config)
+    adapters = parse_adapters(config.adapter)
     publisher = make_publisher(config)
     num_threads = config.num_threads or len(os.sched_getaffinity(0))
     torch.set_num_threads(num_threads)
@@ -67,6 +69,7 @@ def build_engine(config: EngineConfig) -> Engine:
         kv_bytes=num_slots * slot_bytes(model.num_layers, model.num_kv_heads, model.head_dim, dtype),
         num_threads=num_threads,
         settings=dataclasses.asdict(config) | (publisher.endpoints if publisher is not None else {}),
+        adapters=adapters,
         kernels=why,
     )
     eos_ids = tokenizer.eos_ids | frozenset(model.eos_ids)
@@ -74,11 +77,34 @@ def build_engine(config: EngineConfig) -> Engine:
     trial = GrammarTrial(config.grammar_backend, path, model.vocab_size, eos_ids)
     grammars = Grammars(load_backend, trial=trial, jump_forward=config.jump_forward)
     runner = ModelRunner(decoder, operations.backend(pool), pool)
-    engine = assemble(config, info, runner, tokenizer, eos_ids, grammars)
+    engine = assemble(config, info, runner, tokenizer, eos_ids, grammars, decoder.adapters)
     engine.observer = Observer(engine.scheduler, config.eviction_policy, publisher.publish if publisher is not None else None)
     if config.record is not None:
         engine.recorder = Recorder(Path(config.record), info, real_tokens=config.record_text)
+    load_adapters(engine, adapters)
     return engine
+
+
+def parse_adapters(texts: Sequence[str]) -> dict[str, str]:
+    """NAME=DIR each, as directories by name. Raises ConfigError naming the flag."""
+    adapters: dict[str, str] = {}
+    for text in texts:
+        name, _, directory = text.partition("=")
+        if not name or not directory:
+            raise ConfigError(f"--adapter is {text!r}: write NAME=DIR, such as sql=./sql-lora")
+        if name in adapters:
+            raise ConfigError(f"--adapter names {name!r} twice: give each a name of its own")
+        adapters[name] = directory
+    return adapters
+
+
+def load_adapters(engine: Engine, adapters: Mapping[str, str]) -> None:
+    """Loads what is served from the start: messages like any later ones. Raises ConfigError for one that can't be had."""
+    for name, directory in adapters.items():
+        engine.receive(LoadAdapter("", name, directory))
+    for answer in engine.step() if adapters else []:
+        if isinstance(answer, RequestFailed):
+            raise ConfigError(f"--adapter: {answer.message}")
 
 
 def check_settings(config: EngineConfig) -> None:

@@ -12,6 +12,7 @@ from radixserve.cache.pins import Pins
 from radixserve.cache.prefix_cache import PrefixCache
 from radixserve.cache_report import CacheReport
 from radixserve.engine.acts import Acts
+from radixserve.engine.adapters import AdapterWeights, NamedAdapters, NoWeights
 from radixserve.engine.answer import Answer, End
 from radixserve.engine.arrivals import Arrivals
 from radixserve.engine.grammar_queue import GrammarQueue
@@ -33,9 +34,11 @@ from radixserve.messages import (
     FlushRequest,
     GenerateRequest,
     GrammarFinished,
+    LoadAdapter,
     RequestFailed,
     TopPrefixes,
     TopRequest,
+    UnloadAdapter,
     UpdateWeightsRequest,
     WatchRequest,
 )
@@ -57,6 +60,7 @@ class Engine:
         tokenizer: Tokenizer | None = None,
         eos_ids: frozenset[int] = frozenset(),
         grammars: Grammars | None = None,
+        adapters: AdapterWeights | None = None,
     ) -> None:
         self.info = info
         self.scheduler = scheduler
@@ -67,8 +71,10 @@ class Engine:
         self._answers: dict[str, Answer] = {}
         self._totals = EngineTotals()
         self._grammars = GrammarQueue(grammars)
-        self._acts = Acts(scheduler, self._reqs)
-        self._arrivals = Arrivals(info.limits, eos_ids, self._reqs, self._acts.pins, grammars=grammars is not None)
+        pins = Pins(scheduler.cache)
+        self._adapters = NamedAdapters(scheduler.cache, pins, self._reqs, adapters or NoWeights())
+        self._acts = Acts(scheduler, self._reqs, pins, self._adapters)
+        self._arrivals = Arrivals(info.limits, eos_ids, self._reqs, pins, self._adapters, grammars=grammars is not None)
         self.observer: Observer | None = None
         """Explains and counts, if there is one."""
         self.recorder: Recorder | None = None
@@ -158,6 +164,10 @@ class Engine:
                 return [self._acts.flush(message)]
             case UpdateWeightsRequest():
                 return [self._acts.update_weights(message, self.runner)]
+            case LoadAdapter():
+                return [self._adapters.load(message)]
+            case UnloadAdapter():
+                return [self._adapters.unload(message)]
             case GrammarFinished():
                 return self._start_compiled(message)
             case CacheAct():

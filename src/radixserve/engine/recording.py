@@ -34,8 +34,10 @@ from radixserve.messages import (
     FlushRequest,
     GenerateRequest,
     GrammarFinished,
+    LoadAdapter,
     RequestFailed,
     TopRequest,
+    UnloadAdapter,
     UpdateWeightsRequest,
     WatchRequest,
 )
@@ -118,7 +120,9 @@ class Salt:
                 )
             case GrammarFinished():
                 return GrammarFinished(self._grammar(message.grammar), message.error and "refused")
-            case AbortRequest() | FlushRequest() | UpdateWeightsRequest():
+            case LoadAdapter():
+                return LoadAdapter(self._name(message.rid), message.name, self._name(message.directory))
+            case AbortRequest() | FlushRequest() | UnloadAdapter() | UpdateWeightsRequest():
                 return msgspec.structs.replace(message, rid=self._name(message.rid))
             case WatchRequest() | ExplainRequest() | TopRequest():
                 return None

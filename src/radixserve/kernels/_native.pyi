@@ -20,6 +20,19 @@ class Linear:
     inputs: int
     def __init__(self, weight: Tensor, bias: Tensor | None = None, int8: bool = False) -> None: ...
 
+class LowRank:
+    """An addition to a product: `a` [rank, inputs] and `b` [outputs, rank], bfloat16, packed; `rank` and `inputs` are even."""
+
+    def __init__(self, a: Tensor, b: Tensor) -> None: ...
+
+class LowRanks:
+    """The additions to one product of a step of `rows` rows: each run (weights, first row, row after the last) gets x a^T b^T.
+
+    x a^T is rounded to bfloat16. A row's result does not depend on the other runs.
+    """
+
+    def __init__(self, runs: list[tuple[LowRank, int, int]], rows: int) -> None: ...
+
 class RmsNorm:
     """x / rms(x) * weight; float32 [size], computed in float32."""
 
@@ -56,6 +69,7 @@ def heads(
     k_pool: AnyTensor,
     v_pool: AnyTensor,
     q: AnyTensor,
+    lora: LowRanks | None = None,
 ) -> None:
     """Projects norm(x) to the heads of q, k and v, in this order, norms and rotates q and k, and rounds all once to bfloat16.
 
@@ -63,7 +77,17 @@ def heads(
     [slots, num_kv_heads, head_dim], all bfloat16.
     """
 
-def add_and_mlp(x: AnyTensor, y: AnyTensor, linear: Linear, norm: RmsNorm, gate_up: Linear, down: Linear) -> None:
+def add_and_mlp(
+    x: AnyTensor,
+    y: AnyTensor,
+    linear: Linear,
+    norm: RmsNorm,
+    gate_up: Linear,
+    down: Linear,
+    linear_lora: LowRanks | None = None,
+    gate_up_lora: LowRanks | None = None,
+    down_lora: LowRanks | None = None,
+) -> None:
     """Adds linear(y) to `x` float32 [T, size], then down(silu(gate) * up) of norm(x); `y` bfloat16 [T, inputs].
 
     Outputs of `gate_up` are 16 gates, then the 16 ups that belong to them, and so on. What enters a product is rounded to bfloat16.

@@ -63,7 +63,7 @@ def check(checkpoint: Checkpoint, config: ModelConfig) -> None:
     ]
     unknown = [name for name in found if name not in expected and not _is_ignored(name, config)]
     faults = [
-        f"{label} {_few(names)}" for label, names in (("lack", missing), ("differ:", misshaped), ("have unknown", unknown)) if names
+        f"{label} {few(names)}" for label, names in (("lack", missing), ("differ:", misshaped), ("have unknown", unknown)) if names
     ]
     if faults:
         raise ModelError(f"the weights don't fit a {config.architecture} model of this config: they {'; they '.join(faults)}")
@@ -74,6 +74,7 @@ def _is_ignored(name: str, config: ModelConfig) -> bool:
     return (config.tie_word_embeddings and name == "lm_head.weight") or name.endswith("rotary_emb.inv_freq")
 
 
-def _few(names: list[str]) -> str:
+def few(names: list[str], separator: str = ", ") -> str:
+    """The first of `names`, and how many more there are."""
     more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-    return ", ".join(names[:MAX_NAMED]) + more
+    return separator.join(names[:MAX_NAMED]) + more

@@ -13,6 +13,7 @@ import torch
 from radixserve.attention.backend import AttentionBackend
 from radixserve.batch import ForwardBatch
 from radixserve.errors import ModelError
+from radixserve.models.adapters import Adapters
 from radixserve.models.checkpoint import Checkpoint
 from radixserve.models.config import ModelConfig
 from radixserve.models.operations import Affine, Embed, Head, Norm, Operations, side_by_side
@@ -42,8 +43,8 @@ class Layer:
             *(_affine(read, f"mlp.{name}_proj", config.mlp_bias) for name in ("gate", "up", "down")),
         )
 
-    def __call__(self, x: Any, prepared: Any, attention: AttentionBackend, batch: ForwardBatch) -> Any:
-        return self._feed_forward(x, self._attend(x, prepared, attention, batch))
+    def __call__(self, x: Any, prepared: Any, attention: AttentionBackend, batch: ForwardBatch, added: Any) -> Any:
+        return self._feed_forward(x, self._attend(x, prepared, attention, batch, added), added)
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,7 @@ class Decoder:
         self.operations = operations
         self._prepare = operations.prepare(config, dtype, device)
         self._weights = self._read(checkpoint)
+        self.adapters = Adapters(config, dtype, device, operations)
 
     def forward(self, batch: ForwardBatch, attention: AttentionBackend) -> Any:
         """Runs one step; `attention` has planned it. The KV of its tokens is in the pool afterwards.
@@ -76,9 +78,10 @@ class Decoder:
         """
         weights = self._weights
         prepared = self._prepare(batch)
+        additions = self.adapters.additions(batch)
         x = weights.embed(batch.input_ids)
-        for layer in weights.layers:
-            x = layer(x, prepared, attention, batch)
+        for layer, added in zip(weights.layers, additions, strict=True):
+            x = layer(x, prepared, attention, batch, added)
         return x
 
     def logits(self, x: Any, rows: torch.Tensor) -> torch.Tensor:

@@ -4,6 +4,7 @@ A product's inputs are rounded to bfloat16 once and its sums kept in float32, so
 Every result is bitwise a function of the token's prefix, the weights and the kernels' level; `docs/design/cpu-kernels.md` says why.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -13,6 +14,7 @@ from radixserve.attention.backend import AttentionBackend
 from radixserve.batch import ForwardBatch
 from radixserve.cache.kv_pool import KVPool
 from radixserve.models.config import ModelConfig
+from radixserve.models.low_rank import LayerAdditions, LowRank
 from radixserve.models.operations import Affine, Attend, Embed, FeedForward, Head, Norm, Prepare
 from radixserve.models.rope import inverse_frequencies, rotation
 
@@ -59,6 +61,27 @@ class Prepared(NamedTuple):
     q: "_native.Wrapped"
     attended: "_native.Wrapped"
     flat: "_native.Wrapped"
+
+
+class Additions(NamedTuple):
+    """What an adapter adds to the four products of a layer."""
+
+    qkv: "_native.LowRank | None"
+    output: "_native.LowRank | None"
+    gate_up: "_native.LowRank | None"
+    down: "_native.LowRank | None"
+
+
+class Runs(NamedTuple):
+    """The same in a step, by all of its adapters."""
+
+    qkv: "_native.LowRanks | None"
+    output: "_native.LowRanks | None"
+    gate_up: "_native.LowRanks | None"
+    down: "_native.LowRanks | None"
+
+
+NO_RUNS = Runs(None, None, None, None)
 
 
 class NativeOperations:
@@ -119,8 +142,10 @@ class NativeOperations:
         scale, window = config.head_dim**-0.5, config.windows[layer]
         weights = _norm(norm), _linear(qkv, self._int8), _norm(q_norm) if q_norm else None, _norm(k_norm) if k_norm else None
 
-        def attend(x: Stream, step: Prepared, attention: "CpuBackend", batch: ForwardBatch) -> "_native.Wrapped":
-            _native.heads(x.wrapped, *weights, step.places, *attention.layers[layer], step.q)
+        def attend(
+            x: Stream, step: Prepared, attention: "CpuBackend", batch: ForwardBatch, added: Runs | None
+        ) -> "_native.Wrapped":
+            _native.heads(x.wrapped, *weights, step.places, *attention.layers[layer], step.q, (added or NO_RUNS).qkv)
             attention.attend_into(step.attended, step.q, layer, batch, scale, window)
             return step.flat
 
@@ -130,11 +155,27 @@ class NativeOperations:
         first, gate_up, last = (_linear(affine, self._int8) for affine in (output, interleaved(gate, up), down))
         normed = _norm(norm)
 
-        def feed_forward(x: Stream, attended: "_native.Wrapped") -> Stream:
-            _native.add_and_mlp(x.wrapped, attended, first, normed, gate_up, last)
+        def feed_forward(x: Stream, attended: "_native.Wrapped", added: Runs | None) -> Stream:
+            _, *runs = added or NO_RUNS
+            _native.add_and_mlp(x.wrapped, attended, first, normed, gate_up, last, *runs)
             return x
 
         return feed_forward
+
+    def additions(self, layer: LayerAdditions) -> Additions:
+        gate_up = None
+        if layer.gate_up is not None:
+            gate, up = layer.gate_up
+            gate_up = LowRank(gate.a, interleaved(Affine(gate.b), Affine(up.b)).weight)
+        return Additions(*map(_low_rank, (layer.qkv, layer.output, gate_up, layer.down)))
+
+    def add(self, runs: Sequence[tuple[Additions, int, int]], num_tokens: int) -> Runs:
+        products: list[list[tuple[_native.LowRank, int, int]]] = [[], [], [], []]
+        for additions, begin, end in runs:
+            for product, low_rank in zip(products, additions, strict=True):
+                if low_rank is not None:
+                    product.append((low_rank, begin, end))
+        return Runs(*(_native.LowRanks(product, num_tokens) if product else None for product in products))
 
 
 def interleaved(gate: Affine, up: Affine) -> Affine:
@@ -168,6 +209,16 @@ def _stream(tokens: int, hidden_size: int) -> Stream:
 
 def _linear(affine: Affine, int8: bool = False) -> "_native.Linear":
     return _native.Linear(affine.weight.contiguous(), None if affine.bias is None else affine.bias.float(), int8)
+
+
+def _low_rank(low_rank: LowRank | None) -> "_native.LowRank | None":
+    """An odd rank gets a zero more: the kernels take inputs two by two."""
+    if low_rank is None:
+        return None
+    a, b = low_rank
+    if len(a) % 2:
+        a, b = torch.cat((a, torch.zeros_like(a[:1]))), torch.cat((b, torch.zeros_like(b[:, :1])), dim=1)
+    return _native.LowRank(a.contiguous(), b.contiguous())
 
 
 def _norm(norm: Norm) -> "_native.RmsNorm":

@@ -5,7 +5,7 @@ Weights are handed over once, when a model is loaded, and each set keeps them in
 and may write into the one they are given and return it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -14,6 +14,7 @@ from radixserve.attention.backend import AttentionBackend
 from radixserve.batch import ForwardBatch
 from radixserve.cache.kv_pool import KVPool
 from radixserve.models.config import ModelConfig
+from radixserve.models.low_rank import LayerAdditions
 
 
 class Affine(NamedTuple):
@@ -38,8 +39,8 @@ def side_by_side(*parts: Affine) -> Affine:
 
 Prepare = Callable[[ForwardBatch], Any]
 Embed = Callable[[torch.Tensor], Any]
-Attend = Callable[[Any, Any, Any, ForwardBatch], Any]
-FeedForward = Callable[[Any, Any], Any]
+Attend = Callable[[Any, Any, Any, ForwardBatch, Any], Any]
+FeedForward = Callable[[Any, Any, Any], Any]
 Head = Callable[[Any, torch.Tensor], torch.Tensor]
 
 
@@ -64,10 +65,17 @@ class Operations(Protocol):
     def attention(
         self, config: ModelConfig, layer: int, norm: Norm, qkv: Affine, q_norm: Norm | None, k_norm: Norm | None
     ) -> Attend:
-        """(x, what `prepare` gave, the backend, the step) to what the heads attended, [T, num_heads * head_dim].
+        """(x, what `prepare` gave, the backend, the step, additions) to what the heads attended, [T, num_heads * head_dim].
 
-        `qkv` gives the heads of q, k and v, in this order. Norms and rotates q and k, stores K and V in the pool, attends.
+        The additions are what `add` gave for this layer and step, or None. `qkv` gives the heads of q, k and v, in this order.
+        Norms and rotates q and k, stores K and V in the pool, attends.
         """
 
     def feed_forward(self, output: Affine, norm: Norm, gate: Affine, up: Affine, down: Affine) -> FeedForward:
-        """(x, attended) to y + down(silu(gate(n)) * up(n)), where y is x + output(attended), and n norm(y)."""
+        """(x, attended, additions) to y + down(silu(gate(n)) * up(n)), where y is x + output(attended), and n norm(y)."""
+
+    def additions(self, layer: LayerAdditions) -> Any:
+        """What an adapter adds in a layer, in the form that `add` takes."""
+
+    def add(self, runs: Sequence[tuple[Any, int, int]], num_tokens: int) -> Any:
+        """The additions to a layer of a step: (what `additions` gave, first row, row after the last) of each adapter's rows."""

@@ -1,5 +1,8 @@
 """A decoder's operations by torch: every device and dtype, rounded as transformers rounds."""
 
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
 import torch
 from torch.nn.functional import silu
 
@@ -9,8 +12,32 @@ from radixserve.batch import ForwardBatch
 from radixserve.cache.kv_pool import KVPool
 from radixserve.models.config import ModelConfig
 from radixserve.models.layers import Linear, RMSNorm
+from radixserve.models.low_rank import LayerAdditions, LowRank
 from radixserve.models.operations import Affine, Attend, Embed, FeedForward, Head, Norm, Prepare, side_by_side
 from radixserve.models.rope import Rotation, inverse_frequencies, rotate, rotation
+
+Addition = Callable[[torch.Tensor], torch.Tensor]
+
+
+class Additions(NamedTuple):
+    """What an adapter adds to the four products of a layer."""
+
+    qkv: Addition | None
+    output: Addition | None
+    gate_up: Addition | None
+    down: Addition | None
+
+
+class Runs(NamedTuple):
+    """The same for a step: (addition, first row, row after the last) of each adapter's rows."""
+
+    qkv: list[tuple[Addition, int, int]]
+    output: list[tuple[Addition, int, int]]
+    gate_up: list[tuple[Addition, int, int]]
+    down: list[tuple[Addition, int, int]]
+
+
+NO_RUNS = Runs([], [], [], [])
 
 
 class TorchOperations:
@@ -39,8 +66,11 @@ class TorchOperations:
         normed, projected = RMSNorm(*norm), Linear(*qkv)
         qk_norm = _joint_norm(q_norm, k_norm, num_q, num_kv) if q_norm and k_norm else None
 
-        def attend(x: torch.Tensor, by: Rotation, attention: AttentionBackend, batch: ForwardBatch) -> torch.Tensor:
-            heads = projected(normed(x)).view(-1, num_q + 2 * num_kv, head_dim)
+        def attend(
+            x: torch.Tensor, by: Rotation, attention: AttentionBackend, batch: ForwardBatch, added: Runs | None
+        ) -> torch.Tensor:
+            n = normed(x)
+            heads = _plus(projected(n), n, (added or NO_RUNS).qkv).view(-1, num_q + 2 * num_kv, head_dim)
             qk, v = torch.split_with_sizes(heads, (num_q + num_kv, num_kv), dim=1)
             if qk_norm is not None:
                 qk = qk_norm(qk)
@@ -55,12 +85,44 @@ class TorchOperations:
         add_output, add_mlp = Linear(*output), Linear(*down)
         normed, gate_up = RMSNorm(*norm), Linear(*side_by_side(gate, up))
 
-        def feed_forward(x: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
-            x = x + add_output(attended)
-            gate, up = gate_up(normed(x)).chunk(2, dim=-1)
-            return x + add_mlp(silu(gate) * up)
+        def feed_forward(x: torch.Tensor, attended: torch.Tensor, added: Runs | None) -> torch.Tensor:
+            runs = added or NO_RUNS
+            x = x + _plus(add_output(attended), attended, runs.output)
+            n = normed(x)
+            gate, up = _plus(gate_up(n), n, runs.gate_up).chunk(2, dim=-1)
+            activated = silu(gate) * up
+            return x + _plus(add_mlp(activated), activated, runs.down)
 
         return feed_forward
+
+    def additions(self, layer: LayerAdditions) -> Additions:
+        gate_up = None
+        if layer.gate_up is not None:
+            gate, up = layer.gate_up
+            gate_up = _addition(LowRank(gate.a, torch.cat((gate.b, up.b))))
+        return Additions(_addition(layer.qkv), _addition(layer.output), gate_up, _addition(layer.down))
+
+    def add(self, runs: Sequence[tuple[Additions, int, int]], num_tokens: int) -> Runs:
+        products: list[list[tuple[Addition, int, int]]] = [[], [], [], []]
+        for additions, begin, end in runs:
+            for product, addition in zip(products, additions, strict=True):
+                if addition is not None:
+                    product.append((addition, begin, end))
+        return Runs(*products)
+
+
+def _addition(low_rank: LowRank | None) -> Addition | None:
+    if low_rank is None:
+        return None
+    a, b = Linear(low_rank.a), Linear(low_rank.b)
+    return lambda x: b(a(x))
+
+
+def _plus(y: torch.Tensor, x: torch.Tensor, runs: list[tuple[Addition, int, int]]) -> torch.Tensor:
+    """Adds to some rows of `y`, in place, what belongs to those of its inputs `x`."""
+    for addition, begin, end in runs:
+        y[begin:end] += addition(x[begin:end])
+    return y
 
 
 def _joint_norm(q_norm: Norm, k_norm: Norm, num_q: int, num_kv: int) -> RMSNorm:

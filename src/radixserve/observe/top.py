@@ -44,13 +44,14 @@ def _sum_up(extra_key: ExtraKey, nodes: list[Node]) -> NamespaceUse:
         figures["tokens"] += node.num_tokens
         figures["saved"] += _saved(node)
         figures["unused"] += 0 if node.hit_count else node.num_tokens
-    return NamespaceUse(*extra_key, len(nodes), figures["tokens"], figures["saved"], figures["unused"])
+    return NamespaceUse(extra_key.adapter, extra_key.cache_salt, len(nodes), figures["tokens"], figures["saved"], figures["unused"])
 
 
 def _prefix(node: Node, start: int, extra_key: ExtraKey) -> PrefixUse:
     return PrefixUse(
         node.serial,
-        *extra_key,
+        extra_key.adapter,
+        extra_key.cache_salt,
         start,
         node.num_tokens,
         node.hit_count,

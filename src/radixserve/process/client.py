@@ -36,10 +36,12 @@ from radixserve.messages import (
     ExplainRequest,
     FlushRequest,
     GenerateRequest,
+    LoadAdapter,
     Output,
     RequestFailed,
     TopPrefixes,
     TopRequest,
+    UnloadAdapter,
     UpdateWeightsRequest,
     WatchRequest,
 )
@@ -49,6 +51,7 @@ from radixserve.process.channel import ClientEnd, make_folder
 DRAIN_MS = 100
 """How long to wait for the last messages of a process that has ended."""
 
+_Command = FlushRequest | UpdateWeightsRequest | LoadAdapter | UnloadAdapter | CacheAct
 _Answer = Output | CommandResult | Explained | TopPrefixes
 _News = asyncio.Queue[_Answer | RequestFailed | EngineDeadError]
 
@@ -134,6 +137,14 @@ class EngineClient:
         """Loads other weights of the same shape and flushes. Raises BusyError, or InvalidRequestError naming what is wrong."""
         return (await self._command(UpdateWeightsRequest(self._next_id(), model))).message
 
+    async def load_adapter(self, name: str, directory: str) -> str:
+        """Loads an adapter. Raises InvalidRequestError naming what is wrong with it or its name."""
+        return (await self._command(LoadAdapter(self._next_id(), name, directory))).message
+
+    async def unload_adapter(self, name: str) -> str:
+        """Forgets an adapter. Raises BusyError while requests use it, or InvalidRequestError where there is none."""
+        return (await self._command(UnloadAdapter(self._next_id(), name))).message
+
     async def explain(self, request_id: str) -> list[Explanation]:
         """Why a recent request reused what it reused, one a prompt and choice; none where it is unknown or forgotten."""
         answer = await self._ask(ExplainRequest(self._next_id(), request_id))
@@ -159,12 +170,12 @@ class EngineClient:
             news.put_nowait(RequestFailed(rid=rid, kind="internal", message=reason))
         return len(self._news)
 
-    async def _command(self, message: FlushRequest | UpdateWeightsRequest | CacheAct) -> CommandResult:
+    async def _command(self, message: _Command) -> CommandResult:
         answer = await self._ask(message)
         assert isinstance(answer, CommandResult)
         return answer
 
-    async def _ask(self, message: FlushRequest | UpdateWeightsRequest | CacheAct | ExplainRequest | TopRequest) -> _Answer:
+    async def _ask(self, message: _Command | ExplainRequest | TopRequest) -> _Answer:
         with self._listen([message.rid]) as news:
             self._channel.send([message])
             return _unless_failed(await news.get())

@@ -6,7 +6,7 @@ what they hold. So a batch is good until the next one is laid out.
 
 import torch
 
-from radixserve.batch import ForwardBatch, ScoredRun
+from radixserve.batch import AdapterRun, ForwardBatch, ScoredRun
 from radixserve.req import Req
 
 Planned = list[tuple[Req, int]]
@@ -22,7 +22,9 @@ class Layout:
         """The last batch, if it holds single decodes alone."""
 
     def lay_out(self, planned: Planned) -> ForwardBatch:
-        """The batch of a step; see ForwardBatch. The one before is no longer valid."""
+        """The batch of a step; see ForwardBatch. The one before is no longer valid. Rows of one adapter come together."""
+        if any(req.extra_key.adapter_load for req, _ in planned):
+            planned = sorted(planned, key=lambda run: run[0].extra_key.adapter_load)
         if self._decodes is not None and _repeats(planned, self._decodes):
             _advance(self._decodes)
             return self._decodes
@@ -60,6 +62,7 @@ def _make(planned: Planned, slot_table: torch.Tensor) -> ForwardBatch:
     input_ids, positions, out_slots = (torch.empty(num_tokens, dtype=torch.int64) for _ in range(3))
     ids, places, slots = input_ids.numpy(), positions.numpy(), out_slots.numpy()
     logits_rows, sampled, scored, copies = [], [], [], []
+    adapters: list[AdapterRun] = []
     at = 0
     for req, extend_len in planned:
         assert req.lease is not None
@@ -69,6 +72,8 @@ def _make(planned: Planned, slot_table: torch.Tensor) -> ForwardBatch:
         slots[at : at + extend_len] = req.lease.slots[start:end]
         if req.params.prompt_logprobs is not None:
             scored += _scored_run(req, start, end, at)
+        if req.extra_key.adapter_load:
+            _put_run(adapters, req.extra_key.adapter_load, at, at + extend_len)
         at += extend_len
         if end == req.seq_len:
             logits_rows.append(at - 1)
@@ -89,7 +94,15 @@ def _make(planned: Planned, slot_table: torch.Tensor) -> ForwardBatch:
         slot_table=slot_table,
         scored=scored,
         copies=copies,
+        adapters=adapters,
     )
+
+
+def _put_run(runs: list[AdapterRun], load: int, begin: int, end: int) -> None:
+    """Adds rows to the run of the adapter that the last ones were for, or begins one."""
+    if runs and runs[-1].load == load:
+        begin = runs.pop().begin
+    runs.append(AdapterRun(load, begin, end))
 
 
 def _scored_run(req: Req, start: int, end: int, row: int) -> list[ScoredRun]:

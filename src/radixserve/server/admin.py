@@ -4,6 +4,7 @@ import asyncio
 from contextlib import aclosing
 
 import msgspec
+from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -16,7 +17,7 @@ from radixserve.server.body import read_body
 from radixserve.server.prompts import as_token_ids
 from radixserve.server.protocol import DetokenizeBody, TokenizeBody
 from radixserve.server.replies import Model, ModelList, Tokens
-from radixserve.server.service import Service, json_reply, service_of
+from radixserve.server.service import Served, Service, json_reply, service_of
 from radixserve.server.tool_fields import read_tools
 
 HEALTH_TIMEOUT_S = 20
@@ -49,15 +50,16 @@ async def health_generate(request: Request) -> Response:
 
 
 async def models(request: Request) -> Response:
-    """The served model."""
-    return json_reply(ModelList([_model(service_of(request))]))
+    """The served model and its adapters."""
+    service = service_of(request)
+    served = [Served(service.model_name), *(Served(name, name) for name in service.adapters)]
+    return json_reply(ModelList([_model(service, one) for one in served]))
 
 
 async def model(request: Request) -> Response:
-    """The served model, asked for by name; 404 for another."""
+    """The served model or an adapter, asked for by name; 404 for another."""
     service = service_of(request)
-    service.check_model(request.path_params["name"])
-    return json_reply(_model(service))
+    return json_reply(_model(service, service.find_model(request.path_params["name"])))
 
 
 async def server_info(request: Request) -> Response:
@@ -142,5 +144,6 @@ def _model_info(service: Service) -> dict[str, object]:
     return {"model_path": model, "tokenizer_path": model, "served_model_name": service.model_name, "is_generation": True}
 
 
-def _model(service: Service) -> Model:
-    return Model(id=service.model_name, created=service.started, max_model_len=service.info.limits.max_context_len)
+def _model(service: Service, served: Served) -> Model:
+    base = UNSET if served.adapter is None else service.model_name
+    return Model(id=served.name, created=service.started, max_model_len=service.info.limits.max_context_len, parent=base)

@@ -41,6 +41,7 @@ def serve(engine: EngineConfig, server: ServerConfig) -> int:
     try:
         check(server)
         with contextlib.closing(bind(server.host, server.port)) as listener:
+            check_adapters(engine, server)
             tokenizer = Tokenizer.load(resolve(engine.model))
             Dialect.of(tokenizer, server.tool_parser, server.reasoning_parser)  # what is wrong shows before the weights load
             return uvloop.run(Lifecycle(engine, server, tokenizer, listener).run(make_app))
@@ -59,6 +60,14 @@ def check(server: ServerConfig) -> None:
         raise ConfigError(f"--response-store-bytes is {server.response_store_bytes}: must be at least 0")
     if server.max_body_bytes < 1:
         raise ConfigError(f"--max-body-bytes is {server.max_body_bytes}: must be at least 1")
+
+
+def check_adapters(engine: EngineConfig, server: ServerConfig) -> None:
+    """Raises ConfigError for an adapter that is called like the base: nobody could ask for it."""
+    for text in engine.adapter:
+        name = text.partition("=")[0]
+        if name in (server.served_model_name, engine.model):
+            raise ConfigError(f"--adapter names {name!r}, which is the model's name: choose another")
 
 
 def make_app(service: Service) -> Starlette:
@@ -84,6 +93,8 @@ def make_app(service: Service) -> Starlette:
         Route("/version", admin.version),
         Route("/flush_cache", admin.flush_cache, methods=["POST"]),
         Route("/update_weights", control.update_weights, methods=["POST"]),
+        Route("/v1/load_lora_adapter", control.load_adapter, methods=["POST"]),
+        Route("/v1/unload_lora_adapter", control.unload_adapter, methods=["POST"]),
         *cache_routes.ROUTES,
         *live_page.ROUTES,
         Route("/tokenize", admin.tokenize, methods=["POST"]),

@@ -32,11 +32,12 @@ WARM_PARAMS = SamplingParams(max_tokens=1, temperature=0.0)
 
 
 class Prefix(msgspec.Struct, frozen=True):
-    """A prompt as a text, as token ids, or as a conversation after the chat template."""
+    """A prompt as a text, as token ids, or as a conversation after the chat template. `model`: an adapter's name, or the base's."""
 
     prompt: str | list[int] | None = None
     messages: list[dict[str, Any]] | None = None
     cache_salt: str | None = None
+    model: str | None = None
 
     async def tokens(self, service: Service) -> bytes:
         """int32 token ids. Raises InvalidRequestError unless there is exactly one of the forms."""
@@ -170,9 +171,10 @@ async def export(request: Request) -> Response:
         for leaf in (node for top in tops for node in mirror.below(top) if node.parent and not node.num_children):
             tokens = b"".join(passed.tokens for passed in mirror.path(leaf.serial))
             key = mirror.root_of(leaf.serial).extra_key
-            salt = {"cache_salt": key.cache_salt} if key is not None and key.cache_salt is not None else {}
+            namespace = {"cache_salt": key.cache_salt, "model": key.adapter} if key is not None else {}
+            given = {name: value for name, value in namespace.items() if value is not None}
             ids = memoryview(tokens).cast("i").tolist()
-            lines.append(msgspec.json.encode({"prompt": ids, **salt, "text": feed.view.text(tokens)}) + b"\n")
+            lines.append(msgspec.json.encode({"prompt": ids, **given, "text": feed.view.text(tokens)}) + b"\n")
     return Response(b"".join(lines), media_type="application/jsonl")
 
 
@@ -205,8 +207,10 @@ async def pin(request: Request) -> Response:
     body = await read_body(request, PinBody, service.config.max_body_bytes)
     if body.node is not None:
         return await _carry_out(service, CacheAct("", "pin", body.node, subtree=body.subtree))
+    adapter = service.find_model(body.model).adapter
     tokens = await body.tokens(service)
-    return await _carry_out(service, CacheAct("", "pin", prompt_ids=tokens, subtree=body.subtree, cache_salt=body.cache_salt))
+    act = CacheAct("", "pin", prompt_ids=tokens, subtree=body.subtree, cache_salt=body.cache_salt, adapter=adapter)
+    return await _carry_out(service, act)
 
 
 async def unpin(request: Request) -> Response:
@@ -235,7 +239,8 @@ async def warm(request: Request) -> Response:
             service.info.limits.check(np.frombuffer(tokens, dtype=np.int32), WARM_PARAMS)
         except InvalidRequestError as error:
             raise InvalidRequestError(f"prompt {number}: {error.message}", param=error.param, code=error.code) from None
-        requests.append(GenerateRequest("", tokens, WARM_PARAMS, cache_salt=prefix.cache_salt))
+        adapter = service.find_model(prefix.model).adapter
+        requests.append(GenerateRequest("", tokens, WARM_PARAMS, cache_salt=prefix.cache_salt, adapter=adapter))
     figures = {"prompts": len(requests), "prompt_tokens": 0, "cached_tokens": 0}
     async with contextlib.aclosing(service.client.generate(requests)) as outputs:
         async for _, output in outputs:

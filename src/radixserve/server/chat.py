@@ -41,21 +41,21 @@ async def chat_completions(request: Request) -> Generation:
     """The endpoint."""
     service, record = service_of(request), record_of(request)
     body = await read_body(request, ChatBody, service.config.max_body_bytes)
-    service.check_model(body.model)
+    served = service.find_model(body.model)
     body.refuse()
     constraint = body.constraint()
     names = _names(body, constraint)
     try:
         turn = await prepare(body.conversation(constraint.grammar if constraint else None), service)
         params = _params(body, turn)
-        requests = make_requests([turn.prompt_ids], body, params, service.info.limits, record.id)
+        requests = make_requests([turn.prompt_ids], body, params, service.info.limits, record.id, served.adapter)
     except InvalidRequestError as error:
         raise renamed(error, names) from None
     stream_usage = body.stream_usage
     shape = ChatShape(
         id=f"chatcmpl-{record.id}",
         created=service.now(),
-        model=service.model_name,
+        model=served.name,
         tokenizer=service.tokenizer,
         prompt_logprobs=body.prompt_logprobs,
         prompt_ids=turn.prompt_ids.tolist() if body.return_token_ids else UNSET,

@@ -29,12 +29,16 @@ def make_request(
     turn: Turn,
     limits: Limits,
     request_id: str,
+    adapter: str | None,
     *,
     max_tokens: int | None,
     logprobs: int | None = None,
     stop: tuple[str, ...] = (),
 ) -> GenerateRequest:
-    """What the engine is asked. `request_id`: of the HTTP request. Raises InvalidRequestError when it can't be served."""
+    """What the engine is asked. `request_id`: of the HTTP request; `adapter`: the one that answers.
+
+    Raises InvalidRequestError when it can't be served.
+    """
     check_salt(body.cache_salt, "cache_salt")
     given = {name: value for name in _SAMPLING if (value := getattr(body, name)) is not None}
     if body.top_k == -1:
@@ -54,6 +58,7 @@ def make_request(
         params=params,
         priority=body.priority or 0,
         cache_salt=body.cache_salt,
+        adapter=adapter,
         request_id=request_id,
     )
 

@@ -30,7 +30,7 @@ async def completions(request: Request) -> Generation:
     """The endpoint."""
     service, record = service_of(request), record_of(request)
     body = await read_body(request, CompletionBody, service.config.max_body_bytes)
-    service.check_model(body.model)
+    served = service.find_model(body.model)
     _refuse(body)
     prompts = await encode_prompts(body.prompt, service)
     max_tokens = _max_tokens(body, prompts, service.info.limits)
@@ -41,12 +41,12 @@ async def completions(request: Request) -> Generation:
         prompt_logprobs=_prompt_logprobs(body),
         grammar=constraint.grammar if constraint else None,
     )
-    requests = make_requests(prompts, body, params, service.info.limits, record.id)
+    requests = make_requests(prompts, body, params, service.info.limits, record.id, served.adapter)
     stream_usage = body.stream_usage
     shape = CompletionShape(
         id=f"cmpl-{record.id}",
         created=service.now(),
-        model=service.model_name,
+        model=served.name,
         tokenizer=service.tokenizer,
         n=params.n,
         prompts=prompts,

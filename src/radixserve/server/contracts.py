@@ -7,7 +7,16 @@ from radixserve.server.cache_routes import EvictBody, PinBody, UnpinBody
 from radixserve.server.messages.body import CountBody, MessagesBody
 from radixserve.server.messages.replies import MessageEvent, MessageReply, TokenCount
 from radixserve.server.native_protocol import NativeBody, NativeChoice
-from radixserve.server.protocol import AbortBody, ChatBody, CompletionBody, DetokenizeBody, TokenizeBody, WeightsBody
+from radixserve.server.protocol import (
+    AbortBody,
+    ChatBody,
+    CompletionBody,
+    DetokenizeBody,
+    LoadAdapterBody,
+    TokenizeBody,
+    UnloadAdapterBody,
+    WeightsBody,
+)
 from radixserve.server.replies import ChatChunk, ChatCompletion, Completion, Model, ModelList, Tokens
 from radixserve.server.responses.body import ResponsesBody
 from radixserve.server.responses.replies import DeletedResponse, Response, ResponseEvent
@@ -41,8 +50,8 @@ CONTRACTS: dict[tuple[str, str], Contract] = {
     ("POST", "/generate"): Contract("Continues prompts", NativeBody, NativeChoice | list[NativeChoice], NativeChoice),
     ("POST", "/abort_request"): Contract("Ends requests", AbortBody, Object),
     ("POST", "/v1/embeddings"): Contract("400: no model that is served has any", Object, Object),
-    ("GET", "/v1/models"): Contract("The served model", reply=ModelList),
-    ("GET", "/v1/models/{name}"): Contract("The served model, by its name", reply=Model),
+    ("GET", "/v1/models"): Contract("The served model and its adapters", reply=ModelList),
+    ("GET", "/v1/models/{name}"): Contract("The served model or an adapter, by its name", reply=Model),
     ("GET", "/health"): Contract("200 while the engine lives", reply=Object),
     ("GET", "/health_generate"): Contract("The same, after a token has gone through the engine", reply=Object),
     ("GET", "/metrics"): Contract("Prometheus metrics", media="text/plain"),
@@ -52,6 +61,8 @@ CONTRACTS: dict[tuple[str, str], Contract] = {
     ("GET", "/openapi.json"): Contract("This document", reply=Object),
     ("POST", "/flush_cache"): Contract("Empties the radix tree", reply=Object),
     ("POST", "/update_weights"): Contract("Loads other weights of the same shape", WeightsBody, Object),
+    ("POST", "/v1/load_lora_adapter"): Contract("Loads an adapter", LoadAdapterBody, Object),
+    ("POST", "/v1/unload_lora_adapter"): Contract("Forgets an adapter", UnloadAdapterBody, Object),
     ("POST", "/tokenize"): Contract("Token ids of a prompt or a conversation", TokenizeBody, Tokens),
     ("POST", "/detokenize"): Contract("The text of token ids", DetokenizeBody, Object),
     ("GET", "/tokenizer_info"): Contract("Special tokens and the chat template", reply=Object),

@@ -1,4 +1,4 @@
-"""Routes that act on the engine: end requests, load other weights."""
+"""Routes that act on the engine: end requests, load other weights, load and unload adapters."""
 
 import re
 
@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from radixserve.errors import InvalidRequestError
 from radixserve.server.body import read_body
-from radixserve.server.protocol import AbortBody, WeightsBody
+from radixserve.server.protocol import AbortBody, LoadAdapterBody, UnloadAdapterBody, WeightsBody
 from radixserve.server.service import json_reply, service_of
 
 REPLY_PREFIXES = re.compile("^(chatcmpl-|cmpl-|msg_)")
@@ -19,6 +19,25 @@ async def update_weights(request: Request) -> Response:
     service = service_of(request)
     body = await read_body(request, WeightsBody, service.config.max_body_bytes)
     return json_reply({"success": True, "message": await service.client.update_weights(body.model)})
+
+
+async def load_adapter(request: Request) -> Response:
+    """Loads an adapter, which is then a model of its own name."""
+    service = service_of(request)
+    body = await read_body(request, LoadAdapterBody, service.config.max_body_bytes)
+    service.check_adapter_name(body.lora_name)
+    message = await service.client.load_adapter(body.lora_name, body.lora_path)
+    service.adapters[body.lora_name] = body.lora_path
+    return json_reply({"message": message})
+
+
+async def unload_adapter(request: Request) -> Response:
+    """Forgets an adapter and what was cached under it; 409 while requests use it."""
+    service = service_of(request)
+    body = await read_body(request, UnloadAdapterBody, service.config.max_body_bytes)
+    message = await service.client.unload_adapter(body.lora_name)
+    del service.adapters[body.lora_name]
+    return json_reply({"message": message})
 
 
 async def abort_request(request: Request) -> Response:

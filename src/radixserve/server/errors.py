@@ -78,7 +78,7 @@ def status_of(error: Exception) -> int:
         case HttpError() | HTTPException():
             return error.status if isinstance(error, HttpError) else error.status_code
         case InvalidRequestError():
-            return 400
+            return 404 if error.code == "model_not_found" else 400
         case BusyError():
             return 409
         case EngineDeadError():

@@ -132,16 +132,19 @@ def _requests(body: NativeBody, prompts: list[np.ndarray], record_id: str, servi
     scored = body.of_each("return_logprob", body.return_logprob, count)
     starts = body.of_each("logprob_start_len", body.logprob_start_len, count)
     tops = body.of_each("top_logprobs_num", body.top_logprobs_num, count)
+    adapters = [name and service.find_model(name).adapter for name in body.of_each("lora_path", body.lora_path, count)]
     rids = body.of_each("rid", body.rid or record_id, count)
     if len({one.n for one in sampling}) > 1:
         raise InvalidRequestError("n differs between the prompts: send them in requests of their own", param="n")
     check_choices(count, sampling[0].n)
     requests = []
-    for prompt, one, score, start, top, rid in zip(prompts, sampling, scored, starts, tops, rids, strict=True):
+    for prompt, one, score, start, top, adapter, rid in zip(prompts, sampling, scored, starts, tops, adapters, rids, strict=True):
         one.refuse()
         params = _params(one, max(min(DEFAULT_MAX_NEW_TOKENS, limits.max_output(len(prompt))), 1), top if score else None, start)
         limits.check(prompt, params)
-        requests.append(GenerateRequest("", token_bytes(prompt), params, body.priority or 0, body.extra_key, request_id=rid))
+        requests.append(
+            GenerateRequest("", token_bytes(prompt), params, body.priority or 0, body.extra_key, adapter, request_id=rid)
+        )
     return requests
 
 

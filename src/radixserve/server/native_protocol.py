@@ -106,7 +106,6 @@ class NotTaken(msgspec.Struct, kw_only=True):
     image_data: Any = None
     audio_data: Any = None
     video_data: Any = None
-    lora_path: Any = None
     session_params: Any = None
     token_ids_logprob: Any = None
     return_hidden_states: Any = None
@@ -127,6 +126,8 @@ class NativeBody(NotTaken, kw_only=True):
     return_text_in_logprobs: bool = False
     stream: bool = False
     priority: Int | None = None
+    lora_path: str | list[str | None] | None = None
+    """Names of loaded adapters; null: the base."""
     extra_key: str | None = None
     """Requests share cached prefixes only when these are equal: the `cache_salt` of other routes."""
 

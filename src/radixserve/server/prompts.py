@@ -18,9 +18,14 @@ MAX_CHOICES = 1024
 
 
 def make_requests(
-    prompts: Sequence[np.ndarray], body: GenerationBody, params: SamplingParams, limits: Limits, request_id: str
+    prompts: Sequence[np.ndarray],
+    body: GenerationBody,
+    params: SamplingParams,
+    limits: Limits,
+    request_id: str,
+    adapter: str | None,
 ) -> list[GenerateRequest]:
-    """One request a prompt. `prompts`: int32 token ids; `request_id`: of the HTTP request.
+    """One request a prompt. `prompts`: int32 token ids; `request_id`: of the HTTP request; `adapter`: the one that answers.
 
     Raises InvalidRequestError when one can't be served."""
     params.validate(limits.vocab_size)
@@ -34,6 +39,7 @@ def make_requests(
             params=params,
             priority=body.priority or 0,
             cache_salt=body.cache_salt,
+            adapter=adapter,
             request_id=request_id,
             explain_cache=bool(body.explain_cache),
         )

@@ -175,6 +175,19 @@ class WeightsBody(msgspec.Struct, kw_only=True):
     model: str
 
 
+class LoadAdapterBody(msgspec.Struct, kw_only=True):
+    """Body of /v1/load_lora_adapter, as vLLM names it. `lora_path`: a PEFT directory on the server's machine."""
+
+    lora_name: str
+    lora_path: str
+
+
+class UnloadAdapterBody(msgspec.Struct, kw_only=True):
+    """Body of /v1/unload_lora_adapter."""
+
+    lora_name: str
+
+
 class TokenizeBody(msgspec.Struct, kw_only=True):
     """Body of /tokenize: a `prompt`, or `messages` (and `tools`) that the chat template turns into one."""
 

@@ -186,13 +186,14 @@ class ChatChunk(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True):
-    """The served model. `max_model_len`: most tokens of prompt and answer."""
+    """The served model, or an adapter of it. `max_model_len`: most tokens of prompt and answer. `parent`: an adapter's base."""
 
     id: str
     object: Literal["model"] = "model"
     created: int
     owned_by: Literal["radixserve"] = "radixserve"
     max_model_len: int
+    parent: str | UnsetType = UNSET
 
 
 class ModelList(msgspec.Struct, frozen=True):

@@ -2,7 +2,7 @@
 
 import time
 from dataclasses import dataclass, field
-from typing import cast
+from typing import NamedTuple, cast
 
 import msgspec
 from starlette.requests import Request
@@ -23,9 +23,16 @@ from radixserve.text.dialect import Dialect
 from radixserve.text.tokenizer import Tokenizer
 
 
+class Served(NamedTuple):
+    """What answers a request: its name in the API, and the adapter, if it is one."""
+
+    name: str
+    adapter: str | None = None
+
+
 @dataclass
 class Service:
-    """One served model. `started`: Unix time in seconds."""
+    """One served model with its adapters. `started`: Unix time in seconds."""
 
     client: EngineClient
     info: EngineInfo
@@ -41,7 +48,11 @@ class Service:
     dialect: Dialect = field(init=False)
     responses: ResponseStore = field(init=False)
 
+    adapters: dict[str, str] = field(init=False)
+    """Directories of the loaded ones, by name, in the order of their loads."""
+
     def __post_init__(self) -> None:
+        self.adapters = dict(self.info.adapters)
         view = CacheView(self.tokenizer, redacted=self.config.ui_redact)
         self.feed = CacheFeed(self.client, view, self.metrics, self.gate)
         self.dialect = Dialect.of(self.tokenizer, self.config.tool_parser, self.config.reasoning_parser)
@@ -57,12 +68,19 @@ class Service:
         """Unix time in seconds, for the `created` of a reply."""
         return int(time.time())
 
-    def check_model(self, name: str | None) -> None:
-        """Raises HttpError 404 when a client asks for a model by another name than the served one's."""
-        if name is not None and name not in (self.model_name, self.info.model):
-            raise HttpError(
-                404, f"the model {name[:100]!r} is not served here: ask for {self.model_name!r}", code="model_not_found"
-            )
+    def find_model(self, name: str | None) -> Served:
+        """What a client asks for. Raises HttpError 404, listing what there is, for what is not served."""
+        if name is None or name in (self.model_name, self.info.model):
+            return Served(self.model_name)
+        if name in self.adapters:
+            return Served(name, name)
+        known = ", ".join(map(repr, (self.model_name, *self.adapters)))
+        raise HttpError(404, f"the model {name[:100]!r} is not served here: ask for {known}", code="model_not_found")
+
+    def check_adapter_name(self, name: str) -> None:
+        """Raises InvalidRequestError for an adapter that is called like the base: nobody could ask for it."""
+        if name in (self.model_name, self.info.model):
+            raise InvalidRequestError(f"the adapter's name is {name!r}, which is the model's: choose another", param="lora_name")
 
     def check_text(self, num_chars: int, param: str) -> None:
         """Raises InvalidRequestError for a text so long that it can't fit whatever its tokens are, before it is tokenized."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from radixserve.messages import GenerateRequest
+from radixserve.messages import GenerateRequest, LoadAdapter
 from radixserve.req import SHARED, ExtraKey, token_bytes
 from radixserve.simulator.recordings import Recording
 from radixserve.simulator.traces import PAGE_LEN, PageIds, TraceRequest
@@ -66,18 +66,23 @@ def from_trace(trace: Sequence[TraceRequest]) -> list[SimRequest]:
 
 def from_recording(recording: Recording) -> list[SimRequest]:
     """The requests that were given tokens, each with as many as it got. Flushes, pins and new weights are left out."""
-    asked: list[tuple[float, GenerateRequest]] = []
+    asked: list[tuple[float, GenerateRequest, ExtraKey]] = []
     given: list[list[int]] = []
+    loads: list[str | None] = [None]
     for step in recording.steps():
-        arrived = [message for message in step.messages if isinstance(message, GenerateRequest)]
-        asked += [(step.time_s, message) for message in arrived]
-        given += [[] for _ in arrived]
+        for message in step.messages:
+            if isinstance(message, LoadAdapter):
+                loads.append(message.name)
+            elif isinstance(message, GenerateRequest):
+                last_load = max(number for number, name in enumerate(loads) if name == message.adapter)
+                asked.append((step.time_s, message, ExtraKey(message.adapter, message.cache_salt, last_load)))
+                given.append([])
         for arrival, token_id in step.tokens:
             if token_id >= 0:
                 given[arrival].append(token_id)
         for arrival, run in step.forced:
             given[arrival] += run
-    answered = [(time_s, message, output) for (time_s, message), output in zip(asked, given, strict=True) if output]
+    answered = [(*request, output) for request, output in zip(asked, given, strict=True) if output]
     return [
         SimRequest(
             number=number,
@@ -85,11 +90,11 @@ def from_recording(recording: Recording) -> list[SimRequest]:
             prompt_len=len(message.prompt_ids) // 4,
             output_len=len(output),
             max_tokens=max(message.params.max_tokens or len(output), len(output)),
-            extra_key=ExtraKey(message.adapter, message.cache_salt),
+            extra_key=extra_key,
             priority=message.priority,
             tokens=message.prompt_ids + token_bytes(output),
         )
-        for number, (time_s, message, output) in enumerate(answered)
+        for number, (time_s, message, extra_key, output) in enumerate(answered)
     ]
 
 

@@ -14,7 +14,7 @@ from radixserve.engine.counting_runner import CountedStep
 from radixserve.errors import ModelError
 from radixserve.limits import Limits
 from radixserve.messages import GenerateRequest, Output, RequestFailed
-from radixserve.req import Req
+from radixserve.req import SHARED, Req
 from radixserve.sampling_params import SamplingParams
 from radixserve.simulator.cost import CostModel, StepShape, shape_of
 from radixserve.simulator.jump import find_steady
@@ -151,11 +151,10 @@ class Simulation:
 
 
 def _message(request: SimRequest) -> GenerateRequest:
+    """A simulated engine has no adapters: whatever tells namespaces apart becomes a salt."""
     params = SamplingParams(max_tokens=request.max_tokens)
-    extra = request.extra_key
-    return GenerateRequest(
-        str(request.number), request.prompt(), params, request.priority, cache_salt=extra.cache_salt, adapter=extra.adapter
-    )
+    salt = None if request.extra_key == SHARED else repr(tuple(request.extra_key))
+    return GenerateRequest(str(request.number), request.prompt(), params, request.priority, cache_salt=salt)
 
 
 def split(requests: Sequence[SimRequest], num_replicas: int, choose: Callable[[SimRequest], int]) -> Iterator[list[SimRequest]]:

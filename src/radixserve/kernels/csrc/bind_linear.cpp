@@ -6,12 +6,13 @@
 #include "threads.h"
 
 HugeMemory::HugeMemory(size_t bytes) {
-    constexpr size_t PAGE = 2 << 20;
-    bytes = (bytes + PAGE - 1) / PAGE * PAGE;
-    data_.reset(std::aligned_alloc(PAGE, bytes));
+    constexpr size_t HUGE_PAGE = 2 << 20, LINE = 64;
+    const size_t unit = bytes < HUGE_PAGE ? LINE : HUGE_PAGE;  // the small weights of an adapter would fill a page each
+    bytes = (bytes + unit - 1) / unit * unit;
+    data_.reset(std::aligned_alloc(unit, bytes));
     if (!data_) throw std::bad_alloc();
 #ifdef MADV_HUGEPAGE
-    madvise(data_.get(), bytes, MADV_HUGEPAGE);
+    if (unit == HUGE_PAGE) madvise(data_.get(), bytes, MADV_HUGEPAGE);
 #endif
 }
 
@@ -70,14 +71,15 @@ static QuantizedRows quantized(const bf16* x, int64_t rows, int64_t inputs, Quan
     return out;
 }
 
-void Linear::multiply(const bf16* x, void* y, int64_t rows, Epilogue epilogue, QuantizedRows shared, int thread, int threads) const {
+void Linear::multiply(const bf16* x, void* y, int64_t rows, Epilogue epilogue, QuantizedRows shared, int thread, int threads,
+                      const Addend& addend) const {
     if (!int8) {
-        const Gemm g{x, static_cast<const bf16*>(memory_.data()), bias(), y, rows, outputs, inputs, epilogue};
+        const Gemm g{x, static_cast<const bf16*>(memory_.data()), bias(), y, rows, outputs, inputs, epilogue, addend};
         return AT_LEVEL(gemm, g, thread, threads);
     }
     const QuantizedRows q = quantized(x, rows, inputs, shared, thread, threads);
     const Int8Gemm g{q.bytes,       q.scales, static_cast<const int8_t*>(memory_.data()), scales_.data(), offsets_.data(), bias(), y, rows,
-                     outputs, int8_width(inputs), epilogue};
+                     outputs, int8_width(inputs), epilogue, addend};
     AT_LEVEL(gemm_int8, g, thread, threads);
 }
 

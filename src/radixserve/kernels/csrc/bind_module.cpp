@@ -9,6 +9,7 @@ namespace nb = nanobind;
 
 void bind_attention(nb::module_& module);
 void bind_linear(nb::module_& module);
+void bind_lora(nb::module_& module);
 void bind_ops(nb::module_& module);
 void bind_select(nb::module_& module);
 
@@ -30,8 +31,9 @@ NB_MODULE(_native, module) {
     module.def("choose_level", &choose_by_name, nb::arg("name"));
     module.def("num_threads", &num_threads);
     module.def("set_num_threads", &set_num_threads, nb::arg("n"));
-    bind_ops(module);
     bind_linear(module);
+    bind_lora(module);
+    bind_ops(module);
     bind_attention(module);
     bind_select(module);
 }

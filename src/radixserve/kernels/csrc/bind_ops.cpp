@@ -8,6 +8,7 @@
 #include "borders.h"
 #include "heads.h"
 #include "linear.h"
+#include "lora.h"
 #include "norm.h"
 #include "threads.h"
 
@@ -58,23 +59,29 @@ void norm_linear(const Wrapped& x, const RmsNorm& norm, const Linear& linear, co
     });
 }
 
-void add_and_mlp(const Wrapped& x, const Wrapped& y, const Linear& linear, const RmsNorm& norm, const Linear& gate_up, const Linear& down) {
+void add_and_mlp(const Wrapped& x, const Wrapped& y, const Linear& linear, const RmsNorm& norm, const Linear& gate_up, const Linear& down,
+                 const LowRanks* linear_lora, const LowRanks* gate_up_lora, const LowRanks* down_lora) {
     const bf16* source = bf16s(y, "y", {ANY, linear.inputs});
     const int64_t rows = y.shape(0), size = linear.outputs;
     float* stream = floats(x, "x", {rows, size});
     if (norm.size() != size || gate_up.inputs != size || down.outputs != size || down.inputs * 2 != gate_up.outputs || gate_up.outputs % PANEL)
         throw std::invalid_argument("linear, norm, gate_up and down do not fit each other");
+    check_fit(linear_lora, linear, rows), check_fit(gate_up_lora, gate_up, rows), check_fit(down_lora, down, rows);
+    const LoraMemory memory = memory_for({linear_lora, gate_up_lora, down_lora});
     bf16* shared = scratch(normed_memory, rows * size);
     bf16* activated = scratch(activated_memory, rows * down.inputs);
     const QuantizedRows quantized = memory_for(rows, {&linear, &gate_up, &down});
     nb::gil_scoped_release release;
     in_parallel(num_threads(), [&](int thread, int threads) {
-        linear.multiply(source, stream, rows, Epilogue::add, quantized, thread, threads);
+        const Addend to_linear = multiply(linear_lora, source, memory, thread, threads);
+        linear.multiply(source, stream, rows, Epilogue::add, quantized, thread, threads, to_linear);
         wait_for_all(threads);
         const bf16* input = normed(norm, stream, shared, rows, thread, threads);
-        gate_up.multiply(input, activated, rows, Epilogue::silu_mul, quantized, thread, threads);
+        const Addend to_gate_up = multiply(gate_up_lora, input, memory, thread, threads);
+        gate_up.multiply(input, activated, rows, Epilogue::silu_mul, quantized, thread, threads, to_gate_up);
         wait_for_all(threads);
-        down.multiply(activated, stream, rows, Epilogue::add, quantized, thread, threads);
+        const Addend to_down = multiply(down_lora, activated, memory, thread, threads);
+        down.multiply(activated, stream, rows, Epilogue::add, quantized, thread, threads, to_down);
     });
 }
 
@@ -132,11 +139,13 @@ Heads checked_heads(const Linear& linear, const RmsNorm* q_norm, const RmsNorm* 
 }
 
 void heads(const Wrapped& x, const RmsNorm& norm, const Linear& linear, const RmsNorm* q_norm, const RmsNorm* k_norm, const Places& places,
-           const Wrapped& k_pool, const Wrapped& v_pool, const Wrapped& q) {
+           const Wrapped& k_pool, const Wrapped& v_pool, const Wrapped& q, const LowRanks* lora) {
     const int64_t rows = places.tokens();
     const float* stream = floats(x, "x", {rows, linear.inputs});
     if (norm.size() != linear.inputs) throw std::invalid_argument("norm and linear differ in size");
     Heads h = checked_heads(linear, q_norm, k_norm, places, k_pool, v_pool, q);
+    check_fit(lora, linear, rows);
+    const LoraMemory memory = memory_for({lora});
     bf16* shared = scratch(normed_memory, rows * linear.inputs);
     float* qkv = scratch(qkv_memory, rows * linear.outputs);
     h.qkv = qkv;
@@ -144,7 +153,8 @@ void heads(const Wrapped& x, const RmsNorm& norm, const Linear& linear, const Rm
     nb::gil_scoped_release release;
     in_parallel(num_threads(), [&](int thread, int threads) {
         const bf16* input = normed(norm, stream, shared, rows, thread, threads);
-        linear.multiply(input, qkv, rows, Epilogue::store, quantized, thread, threads);
+        const Addend added = multiply(lora, input, memory, thread, threads);
+        linear.multiply(input, qkv, rows, Epilogue::store, quantized, thread, threads, added);
         wait_for_all(threads);
         const Range range = share(rows, thread, threads);
         for (int64_t token = range.begin; token < range.end; token++) AT_LEVEL(rotate_and_store, h, token);
@@ -173,8 +183,8 @@ void bind_ops(nb::module_& module) {
         .def(nb::init<const Wrapped&, const Wrapped&, const Array&, const Array&>(), nb::arg("cos"), nb::arg("sin"),
              nb::arg("positions"), nb::arg("slots"));
     module.def("heads", &heads, nb::arg("x"), nb::arg("norm"), nb::arg("linear"), nb::arg("q_norm").none(), nb::arg("k_norm").none(),
-               nb::arg("places"), nb::arg("k_pool"), nb::arg("v_pool"), nb::arg("q"));
+               nb::arg("places"), nb::arg("k_pool"), nb::arg("v_pool"), nb::arg("q"), nb::arg("lora") = nb::none());
     module.def("add_and_mlp", &add_and_mlp, nb::arg("x"), nb::arg("y"), nb::arg("linear"), nb::arg("norm"), nb::arg("gate_up"),
-               nb::arg("down"));
+               nb::arg("down"), nb::arg("linear_lora") = nb::none(), nb::arg("gate_up_lora") = nb::none(), nb::arg("down_lora") = nb::none());
     module.def("embed", &embed, nb::arg("table"), nb::arg("ids"), nb::arg("x"));
 }

@@ -16,16 +16,24 @@ constexpr int64_t PANEL = 32;
 enum class Epilogue {
     store,    // y = xW + b
     add,      // y += xW + b
+    round,    // y = xW + b in bf16
     silu_mul  // y = silu(g) * u in bf16: a panel holds 16 gates, then the 16 ups that belong to them
+};
+
+// What is added to the sums of some rows, after the bias: row i gets row places[i] of `values`, or nothing where that is negative.
+struct Addend {
+    const float* values = nullptr;    // [any, N]; null: no row gets anything
+    const int32_t* places = nullptr;  // [M]
 };
 
 struct Gemm {
     const bf16* x;        // [M, K]
     const bf16* packed;   // see above
     const float* bias;    // [panels * 32] or null
-    void* y;              // float [M, N]; bf16 [M, N / 2] for silu_mul
+    void* y;              // float [M, N]; bf16 [M, N] for round, [M, N / 2] for silu_mul
     int64_t m, n, k;
     Epilogue epilogue;
+    Addend addend;
 };
 
 DECLARE_KERNEL(void gemm(const Gemm& g, int thread, int threads))

@@ -32,6 +32,7 @@ struct Int8Gemm {
     void* y;                 // as in Gemm
     int64_t m, n, k;
     Epilogue epilogue;
+    Addend addend;
 };
 
 DECLARE_KERNEL(void gemm_int8(const Int8Gemm& g, int thread, int threads))

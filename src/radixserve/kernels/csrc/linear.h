@@ -12,7 +12,7 @@
 #include "gemm.h"
 #include "int8.h"
 
-// Memory on huge pages where the system gives them on request: weights are read in order, once a step.
+// Memory on huge pages where it fills one and the system gives them on request: weights are read in order, once a step.
 class HugeMemory {
   public:
     explicit HugeMemory(size_t bytes);
@@ -41,8 +41,10 @@ class Linear {
 
     Linear(const Array& weight, const std::optional<Array>& bias, bool int8);
 
-    // y = xW + b, or as the epilogue has it. Called by all threads of a region; `shared` is memory for the rows of all of them.
-    void multiply(const bf16* x, void* y, int64_t rows, Epilogue epilogue, QuantizedRows shared, int thread, int threads) const;
+    // y = xW + b + addend, or as the epilogue has it. Called by all threads of a region; `shared` is memory for the rows of all of
+    // them. The outputs of a thread depend on their number alone: two weights of as many outputs are shared out alike.
+    void multiply(const bf16* x, void* y, int64_t rows, Epilogue epilogue, QuantizedRows shared, int thread, int threads,
+                  const Addend& addend = {}) const;
 
   private:
     const int64_t padded_outputs_;

@@ -28,6 +28,16 @@ INLINE void finish(const Product& g, Floats (&sums)[ROWS][VECTORS], int64_t row,
     if (g.bias)
         for (int i = 0; i < ROWS; i++)
             for (int j = 0; j < VECTORS; j++) sums[i][j] = sums[i][j] + load(g.bias + column + j * WIDTH);
+    if (g.addend.values)
+        for (int i = 0; i < ROWS; i++) {
+            const int64_t place = g.addend.places[row + i];
+            if (place < 0) continue;
+            for (int j = 0; j < VECTORS; j++) {
+                const int64_t left = g.n - column - j * WIDTH;
+                if (left <= 0) break;
+                sums[i][j] = sums[i][j] + load(g.addend.values + place * g.n + column + j * WIDTH, static_cast<int>(std::min<int64_t>(left, WIDTH)));
+            }
+        }
     if (g.epilogue == Epilogue::silu_mul) {
         for (int i = 0; i < ROWS; i++)
             for (int j = 0; j < VECTORS / 2; j++) {
@@ -44,6 +54,10 @@ INLINE void finish(const Product& g, Floats (&sums)[ROWS][VECTORS], int64_t row,
             int64_t left = g.n - column - j * WIDTH;
             if (left <= 0) break;
             int n = static_cast<int>(std::min<int64_t>(left, WIDTH));
+            if (g.epilogue == Epilogue::round) {
+                store(static_cast<bf16*>(g.y) + (row + i) * g.n + column + j * WIDTH, sums[i][j], n);
+                continue;
+            }
             float* y = static_cast<float*>(g.y) + (row + i) * g.n + column + j * WIDTH;
             store(y, g.epilogue == Epilogue::add ? load(y, n) + sums[i][j] : sums[i][j], n);
         }

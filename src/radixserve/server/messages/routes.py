@@ -33,6 +33,7 @@ async def messages(request: Request) -> Generation:
     service, record = service_of(request), record_of(request)
     body = await read_body(request, MessagesBody, service.config.max_body_bytes)
     names = NAMES | {"grammar": "output_config" if body.output_config and body.output_config.format else "tools"}
+    served = service.find_model(body.model)
     try:
         turn = await _turn(body, service)
         room = max(service.info.limits.max_output(len(turn.prompt_ids)), 1)
@@ -41,12 +42,13 @@ async def messages(request: Request) -> Generation:
             turn,
             service.info.limits,
             record.id,
+            served.adapter,
             max_tokens=min(body.max_tokens, room),
             stop=tuple(body.stop_sequences or ()),
         )
     except InvalidRequestError as error:
         raise renamed(error, names) from None
-    reply = MessageWording(f"msg_{record.id}", service.model_name, service.tokenizer, turn, full=body.max_tokens > room)
+    reply = MessageWording(f"msg_{record.id}", served.name, service.tokenizer, turn, full=body.max_tokens > room)
     return Generation(service.client, service.metrics, record, reply, [asked], 1, bool(body.stream), names)
 
 
@@ -62,7 +64,7 @@ async def count_tokens(request: Request) -> Response:
 
 
 async def _turn(body: CountBody, service: Service) -> Turn:
-    service.check_model(body.model)
+    service.find_model(body.model)
     body.refuse()
     return await prepare(body.conversation(), service)
 

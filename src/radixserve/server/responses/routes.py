@@ -18,23 +18,25 @@ from radixserve.server.responses.items import Item
 from radixserve.server.responses.replies import DeletedResponse, Response
 from radixserve.server.responses.store import ResponseStore
 from radixserve.server.responses.wording import ResponseWording
-from radixserve.server.service import Service, json_reply, service_of
+from radixserve.server.service import json_reply, service_of
 
 
 async def create_response(request: Request) -> Generation:
     """Answers, whole or as a stream."""
     service, record = service_of(request), record_of(request)
     body = await read_body(request, ResponsesBody, service.config.max_body_bytes)
-    service.check_model(body.model)
+    served = service.find_model(body.model)
     body.refuse()
     before = [] if body.previous_response_id is None else service.responses.get(body.previous_response_id).items
     items = before + body.items
     try:
         turn = await prepare(body.to_conversation(items), service)
-        asked = make_request(body, turn, service.info.limits, record.id, max_tokens=body.max_output_tokens, logprobs=body.logprobs)
+        asked = make_request(
+            body, turn, service.info.limits, record.id, served.adapter, max_tokens=body.max_output_tokens, logprobs=body.logprobs
+        )
     except InvalidRequestError as error:
         raise renamed(error, body.names) from None
-    begun = _begin(body, service)
+    begun = _begin(body, served.name, service.now())
 
     def keep(response: Response) -> None:
         if response.store:
@@ -62,17 +64,17 @@ def _keep(store: ResponseStore, response: Response, items: list[Item]) -> None:
     store.put(response.id, msgspec.json.encode(response), items + msgspec.to_builtins(response.output))
 
 
-def _begin(body: ResponsesBody, service: Service) -> Response:
+def _begin(body: ResponsesBody, model: str, now: int) -> Response:
     """Its id is not made of the client's X-Request-Id: who doesn't know it can't read the conversation."""
     text = body.text or TextConfig()
     return Response(
         id=f"resp_{uuid.uuid4().hex}",
-        created_at=service.now(),
+        created_at=now,
         status="in_progress",
         instructions=body.instructions,
         max_output_tokens=body.max_output_tokens,
         metadata=body.metadata or {},
-        model=service.model_name,
+        model=model,
         parallel_tool_calls=body.parallel_tool_calls is not False,
         previous_response_id=body.previous_response_id,
         reasoning=body.reasoning or Reasoning(),

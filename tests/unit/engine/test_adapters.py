@@ -1,0 +1,122 @@
+"""Adapters by name: which namespace a request gets, what unloading drops, and what is refused."""
+
+from radixserve.engine.engine import Engine
+from radixserve.messages import CacheAct, CommandResult, GenerateRequest, LoadAdapter, Output, RequestFailed, UnloadAdapter
+from radixserve.req import token_bytes
+from radixserve.sampling_params import SamplingParams
+from tests.hash_runner import hash_engine
+
+PROMPT = list(range(10))
+
+
+def run(engine: Engine) -> list[object]:
+    outputs: list[object] = []
+    while engine.has_work:
+        outputs += engine.step()
+    engine.cache.check()
+    return outputs
+
+
+def command(engine: Engine, message: LoadAdapter | UnloadAdapter | CacheAct) -> CommandResult | RequestFailed:
+    engine.receive(message)
+    (answer,) = engine.step()
+    assert isinstance(answer, CommandResult | RequestFailed)
+    return answer
+
+
+def ask(engine: Engine, adapter: str | None = None, salt: str | None = None) -> int:
+    """Tokens that a request for PROMPT found cached."""
+    engine.receive(GenerateRequest("r", token_bytes(PROMPT), SamplingParams(max_tokens=2), cache_salt=salt, adapter=adapter))
+    last = run(engine)[-1]
+    assert isinstance(last, Output)
+    return last.cached_tokens
+
+
+def loaded(*names: str) -> Engine:
+    engine = hash_engine(200)
+    for name in names:
+        assert isinstance(command(engine, LoadAdapter("l", name, f"/{name}")), CommandResult)
+    return engine
+
+
+def test_nothing_is_shared_between_adapters_or_with_the_base() -> None:
+    engine = loaded("a", "b")
+    for adapter in (None, "a", "b"):
+        assert ask(engine, adapter) == 0
+        assert ask(engine, adapter) == 9
+        assert ask(engine, adapter, salt="s") == 0
+
+
+def test_a_name_that_is_loaded_again_finds_nothing_of_before() -> None:
+    engine = loaded("a")
+    ask(engine, "a"), ask(engine)
+    answer = command(engine, UnloadAdapter("u", "a"))
+    assert isinstance(answer, CommandResult)
+    assert "dropped 11 cached tokens" in answer.message
+    assert [key.adapter for key in engine.cache.tree.roots] == [None]
+    command(engine, LoadAdapter("l", "a", "/other"))
+    assert ask(engine, "a") == 0
+    assert [key.adapter_load for key in engine.cache.tree.roots] == [0, 2]
+    assert ask(engine) == 9
+
+
+def test_an_adapter_in_use_stays_until_its_requests_have_ended() -> None:
+    engine = loaded("a")
+    engine.receive(GenerateRequest("r", token_bytes(PROMPT), SamplingParams(max_tokens=3), adapter="a"))
+    engine.receive(UnloadAdapter("u", "a"))
+    first = engine.step()
+    failed = next(output for output in first if isinstance(output, RequestFailed))
+    assert failed.kind == "busy"
+    assert failed.message == ("can't unload adapter 'a' now: 1 requests use it; try again when they have ended, or abort them")
+    run(engine)
+    assert isinstance(command(engine, UnloadAdapter("u", "a")), CommandResult)
+
+
+def test_unloading_ends_pins_of_its_namespace_alone() -> None:
+    engine = loaded("a")
+    ask(engine, "a"), ask(engine)
+    for adapter in ("a", None):
+        act = CacheAct("p", "pin", prompt_ids=token_bytes(PROMPT), adapter=adapter)
+        assert isinstance(command(engine, act), CommandResult)
+    before = engine.pins.num_tokens
+    command(engine, UnloadAdapter("u", "a"))
+    assert engine.pins.num_tokens == before / 2
+    assert engine.cache.protected_size == before / 2
+    engine.cache.check()
+
+
+def test_what_is_not_loaded_is_refused_with_what_is() -> None:
+    engine = loaded("a", "b")
+    engine.receive(GenerateRequest("r", token_bytes(PROMPT), SamplingParams(), adapter="c"))
+    (failed,) = engine.step()
+    assert isinstance(failed, RequestFailed)
+    assert (failed.message, failed.code) == ("adapter 'c' is not loaded: loaded are 'a', 'b'", "model_not_found")
+    unknown = command(engine, UnloadAdapter("u", "c"))
+    assert isinstance(unknown, RequestFailed)
+    assert unknown.code == "model_not_found"
+
+
+def test_a_name_must_be_free_and_sensible() -> None:
+    engine = loaded("a")
+    for name, fault in (("a", "is loaded already"), ("", "1 to 128 characters"), ("x" * 129, "1 to 128"), ("a=b", "no =")):
+        failed = command(engine, LoadAdapter("l", name, "/x"))
+        assert isinstance(failed, RequestFailed)
+        assert fault in failed.message
+
+
+def test_rows_of_one_adapter_come_together_in_a_step() -> None:
+    engine = loaded("a", "b")
+    for number, adapter in enumerate(("b", None, "a", "b", None, "a")):
+        prompt = token_bytes([number, number])
+        engine.receive(GenerateRequest(str(number), prompt, SamplingParams(max_tokens=4), adapter=adapter))
+    seen = []
+    launch = engine.runner.launch
+
+    def watch(batch):  # type: ignore[no-untyped-def]
+        seen.append(([req.extra_key.adapter_load for req in batch.reqs], [tuple(run) for run in batch.adapters]))
+        return launch(batch)
+
+    engine.runner.launch = watch  # type: ignore[method-assign]
+    run(engine)
+    assert seen[0] == ([0, 0, 1, 1, 2, 2], [(1, 4, 8), (2, 8, 12)])
+    assert seen[1] == ([0, 0, 1, 1, 2, 2], [(1, 2, 4), (2, 4, 6)])
