@@ -44,7 +44,7 @@ def test_replies_are_as_documented(api: Any, method: str, path: str) -> None:
     @given(case=api[path][method].as_strategy())
     @SETTINGS
     def ask(case: Any) -> None:
-        case.call_and_validate(checks=CHECKS)
+        case.call_and_validate(checks=CHECKS, timeout=120)
 
     ask()
 
