@@ -48,3 +48,25 @@ def test_the_beginning_of_a_pin_is_shared_too(engine: Engine) -> None:
     traffic.run()
     assert traffic.answers == {rid: solo([*PINNED[:5], 20, 21, 22, 23], 3)}
     assert traffic.cached == {rid: 5}
+
+
+def test_who_is_refused_takes_no_number(engine: Engine) -> None:
+    """A recording leaves refused requests out, and numbers the others as they came."""
+    traffic = Traffic(engine)
+    traffic.send([30] * 8, 3)
+    traffic.send([20] * 3, 3)
+    traffic.step()
+    assert traffic.ended == {"0": "invalid_request"}
+    assert [req.arrival for req in engine.scheduler.running] == [1], "one was asked for what is pinned"
+
+
+def test_a_pin_that_leaves_no_room_for_who_runs_is_refused_whole(engine: Engine) -> None:
+    engine.receive(CacheAct("unpin", "unpin"))
+    traffic = Traffic(engine)
+    rid = traffic.send([20] * 5, 4)  # needs 8 slots; beside the pin there would be 6
+    traffic.step()
+    engine.receive(CacheAct("pin", "pin", prompt_ids=token_bytes(PINNED)))
+    traffic.run()
+    assert traffic.ended == {"pin": "invalid_request", rid: "length"}
+    assert not engine.pins.serials
+    assert engine.pins.num_tokens == engine.cache.protected_size == 0
