@@ -27,12 +27,24 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
 class Client:
     """A client that can leave at any time."""
 
-    def __init__(self, server: RunningServer, body: dict[str, Any]) -> None:
+    def __init__(self, server: RunningServer, body: dict[str, Any], receive_buffer: int | None = None) -> None:
         url = httpx.URL(server.url)
         payload = msgspec.json.encode(body)
         head = f"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {len(payload)}\r\n\r\n"
-        self._socket = socket.create_connection((url.host, url.port))
+        self._socket = socket.socket()
+        if receive_buffer is not None:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        self._socket.connect((url.host, url.port))
         self._socket.sendall(head.encode() + payload)
+
+    def read_all(self) -> bytes:
+        """Everything up to the end of the reply."""
+        self._socket.settimeout(30)
+        received = bytearray()
+        while not received.endswith(b"0\r\n\r\n"):
+            received += self._socket.recv(1 << 16)
+        self._socket.close()
+        return bytes(received)
 
     def leave(self) -> None:
         self._socket.close()
@@ -103,3 +115,17 @@ def test_the_answer_after_an_abort_is_the_answer_without(server: RunningServer) 
         reply = server.post("/v1/completions", **body).json()
         assert reply["choices"][0]["text"] == alone
     assert reply["usage"]["prompt_tokens_details"]["cached_tokens"] > 0
+
+
+def test_a_reader_that_reads_nothing_holds_up_nobody(server: RunningServer) -> None:
+    """Its frames are more than the buffers of both ends take; the engine ends its answer, and it gets all of it when it reads."""
+    server.wait_idle()
+    slow = Client(server, LONG_ANSWER | {"max_tokens": 4_000, "logprobs": 20, "stream": True}, receive_buffer=4096)
+    wait_until(lambda: server.stats()["num_running"] == 1)
+    reply = server.post("/v1/completions", prompt="Twice", max_tokens=200, ignore_eos=True)
+    assert reply.json()["usage"]["completion_tokens"] == 200
+    server.wait_idle()
+    received = slow.read_all()
+    assert len(received) > 3_500_000
+    assert received.count(b'"finish_reason":"length"') == 1
+    assert b"data: [DONE]" in received[-100:]

@@ -6,6 +6,7 @@ recorded.
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
@@ -96,7 +97,7 @@ class BenchClient:
 
     async def served_model(self) -> str:
         """Name of the first model that the server offers. Raises ConfigError when nobody answers."""
-        reply = await self._get_or_post("GET", "/v1/models", None)
+        reply = await self.request("GET", "/v1/models")
         models = reply.json().get("data") or []
         if not models:
             raise ConfigError(f"{self._base_url} serves no model")
@@ -104,13 +105,13 @@ class BenchClient:
 
     async def flush_cache(self) -> None:
         """Empties the server's cache. Raises ConfigError when the server can't."""
-        await self._get_or_post("POST", "/flush_cache", {})
+        await self.request("POST", "/flush_cache", {})
 
     async def token_ids(self, model: str, content: str | Messages) -> bytes:
         """Tokenizes a text or a prompt of messages by the server's /tokenize, as int32. Raises ConfigError when it has none."""
         body: dict[str, Any] = {"model": model}
         body |= {"prompt": content, "add_special_tokens": False} if isinstance(content, str) else {"messages": content}
-        return token_bytes((await self._get_or_post("POST", "/tokenize", body)).json()["tokens"])
+        return token_bytes((await self.request("POST", "/tokenize", body)).json()["tokens"])
 
     async def ask(self, prompt: Prompt, max_tokens: int, shape: RequestShape, session: int, turn: int) -> Record:
         """Sends one request and reads its stream to the end. A failure is in the record's `error`, never raised."""
@@ -119,7 +120,7 @@ class BenchClient:
         start_s = self.now_s()
         error = None
         try:
-            async with self._http.stream("POST", path, json=body) as reply:
+            async with self.stream(path, body) as reply:
                 if reply.status_code != 200:
                     raise ServerError(f"{reply.status_code} {(await reply.aread())[:500].decode(errors='replace')}")
                 await _read_stream(reply, stream, self.now_s)
@@ -143,7 +144,12 @@ class BenchClient:
             error=error,
         )
 
-    async def _get_or_post(self, method: str, path: str, body: dict[str, Any] | None) -> httpx.Response:
+    def stream(self, path: str, body: dict[str, Any]) -> AbstractAsyncContextManager[httpx.Response]:
+        """POSTs `body` and gives the reply as it begins; what isn't read stays on its way. Leaving the context leaves the reply."""
+        return self._http.stream("POST", path, json=body)
+
+    async def request(self, method: str, path: str, body: dict[str, Any] | None = None) -> httpx.Response:
+        """A whole reply. Raises ConfigError when nobody answers, or with another status than 200."""
         try:
             reply = await self._http.request(method, path, json=body)
         except httpx.HTTPError as failure:

@@ -127,6 +127,14 @@ bench.command(
   radixserve bench serve --dataset mt-bench-101 --dataset-path mtbench101.jsonl --json""",
 )
 bench.command(
+    "radixserve.cli.bench:load",
+    help="Measure many streams at once, and whether they wait for what other clients do.",
+    help_epilogue="""Examples, with a server running:
+
+  radixserve bench load --pid $(pgrep -of "radixserve serve")
+  radixserve bench load --streams 16 --output-len 128 --json""",
+)
+bench.command(
     "radixserve.cli.bench:compare",
     help="Send the same workloads to our server and to others in turn, and print the ratios.",
     help_epilogue="""Examples, with the servers running:

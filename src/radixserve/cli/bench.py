@@ -1,4 +1,4 @@
-"""`radixserve bench tree`, `serve`, `compare`, `structured` and `profile`."""
+"""`radixserve bench tree`, `serve`, `load`, `compare`, `structured` and `profile`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -8,10 +8,12 @@ from cyclopts import Parameter
 from radixserve.bench import compare as comparing
 from radixserve.bench import profile as profiling
 from radixserve.bench import structured as structured_output
+from radixserve.bench import under_load
 from radixserve.bench.compare_options import CompareOptions
 from radixserve.bench.serve import ServeBenchOptions, run
 from radixserve.bench.structured import StructuredBenchOptions
 from radixserve.bench.tree import bench_tree, print_rows
+from radixserve.bench.under_load import LoadBenchOptions
 from radixserve.cli.options import EngineFlags, JsonFlag
 from radixserve.config import EngineConfig
 
@@ -30,6 +32,11 @@ def tree(*, mooncake: Path | None = None, as_json: JsonFlag = False) -> None:
 def serve(*, options: Annotated[ServeBenchOptions, Parameter(name="*")] = ServeBenchOptions()) -> int:  # noqa: B008 (frozen)
     """Runs the workload against the server; returns the exit code."""
     return run(options)
+
+
+def load(*, options: Annotated[LoadBenchOptions, Parameter(name="*")] = LoadBenchOptions()) -> int:  # noqa: B008 (frozen)
+    """Runs the streams against the server; returns the exit code."""
+    return under_load.run(options)
 
 
 def compare(*, options: Annotated[CompareOptions, Parameter(name="*")]) -> int:

@@ -1,0 +1,62 @@
+"""`radixserve bench load` against a real server: what it counts is what the engine did."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from radixserve.bench import disturbances, under_load
+from radixserve.bench.client import BenchClient
+from radixserve.bench.departures import leave_all
+from radixserve.bench.under_load import LoadBenchOptions
+from radixserve.errors import ConfigError
+from tests.server.running import RunningServer
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server's context is short and its pool small."""
+    for name, value in (("TEXT_WORDS", 20), ("CHAT_TURNS", 4), ("SLOW_ANSWER", 100)):
+        monkeypatch.setattr(disturbances, name, value)
+
+
+def result_of(server: RunningServer, capsys: pytest.CaptureFixture[str], **options: Any) -> dict[str, Any]:
+    assert under_load.run(LoadBenchOptions(base_url=server.url, streams=4, output_len=12, json=True, **options)) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_every_stream_is_measured_beside_every_disturbance(
+    server: RunningServer, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "load.json"
+    result = result_of(server, capsys, pid=server.process.pid, output_file=file, api_key="secret")
+    assert [run["beside"] for run in result["runs"]] == [*disturbances.DISTURBANCES]
+    assert all(run["output_tokens"] == 48 for run in result["runs"])
+    assert all(0 < run["gap_median_s"] <= run["gap_p99_s"] <= run["gap_max_s"] for run in result["runs"])
+    assert result["runs"][0]["disturbances"] == 0 < result["runs"][1]["disturbances"]
+    assert result["runs"][0]["http_share"] >= 0
+    assert result["departure"]["freed"] is True
+    assert json.loads(file.read_text())["runs"] == result["runs"]
+    assert "secret" not in file.read_text()
+    server.wait_idle()
+
+
+def test_tokens_made_for_clients_that_are_gone_are_counted(server: RunningServer) -> None:
+    async def leave() -> Any:
+        async with BenchClient(server.url) as client:
+            return await leave_all(client, "tiny", 3, 8)
+
+    before = server.wait_idle()["finished"].get("abort", 0)
+    departure = asyncio.run(leave())
+    assert departure.freed
+    assert departure.steps >= 0
+    assert server.wait_idle()["finished"]["abort"] == before + 3
+
+
+def test_what_cannot_be_measured_is_said(server: RunningServer) -> None:
+    with pytest.raises(ConfigError, match="--streams is 1"):
+        under_load.run(LoadBenchOptions(base_url=server.url, streams=1))
+    with pytest.raises(ConfigError, match="--pid is 999999999"):
+        under_load.run(LoadBenchOptions(base_url=server.url, pid=999_999_999))
