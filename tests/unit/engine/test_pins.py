@@ -70,3 +70,24 @@ def test_a_pin_that_leaves_no_room_for_who_runs_is_refused_whole(engine: Engine)
     assert traffic.ended == {"pin": "invalid_request", rid: "length"}
     assert not engine.pins.serials
     assert engine.pins.num_tokens == engine.cache.protected_size == 0
+
+
+def test_what_pins_share_is_counted_once_and_so_is_what_is_above_them(engine: Engine) -> None:
+    """A pinned leaf keeps its whole path: here 8 tokens of a first pin and 2 of its own."""
+    traffic = Traffic(engine)
+    traffic.send([*PINNED, 20, 21], 1)
+    traffic.run()
+    engine.receive(CacheAct("pin", "pin", prompt_ids=token_bytes([*PINNED, 20, 21])))
+    traffic.step()
+    assert engine.pins.num_tokens == engine.cache.protected_size == 10
+    first, second = engine.pins.serials
+    engine.receive(CacheAct("unpin", "unpin", second))
+    traffic.step()
+    assert (engine.pins.serials, engine.pins.num_tokens) == ([first], 8)
+    engine.receive(CacheAct("pin", "pin", second))
+    engine.receive(CacheAct("unpin", "unpin", first))  # and all below it
+    traffic.step()
+    assert engine.pins.num_tokens == engine.cache.protected_size == 0
+    engine.receive(CacheAct("pin", "pin", second))
+    traffic.step()
+    assert engine.pins.num_tokens == engine.cache.protected_size == 10
