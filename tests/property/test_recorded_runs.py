@@ -18,14 +18,25 @@ from radixserve.engine.grammars import Grammars
 from radixserve.engine.recording import Recorder
 from radixserve.errors import InvalidRequestError
 from radixserve.limits import Limits
-from radixserve.messages import AbortRequest, CacheAct, EngineInfo, FlushRequest, GenerateRequest, UpdateWeightsRequest
+from radixserve.messages import (
+    AbortRequest,
+    CacheAct,
+    EngineInfo,
+    FlushRequest,
+    GenerateRequest,
+    LoadAdapter,
+    UnloadAdapter,
+    UpdateWeightsRequest,
+)
 from radixserve.req import token_bytes
 from radixserve.sampling.select import NO_TOKEN
-from radixserve.sampling_params import Grammar
+from radixserve.sampling_params import Grammar, SamplingParams
+from radixserve.simulator.cost import load as load_cost_model
 from radixserve.simulator.free_grammars import FreeGrammar
 from radixserve.simulator.recordings import Recording
 from radixserve.simulator.replay import Replay
 from radixserve.simulator.requests import from_recording
+from radixserve.simulator.simulate import Simulation
 from tests.hash_runner import VOCAB, HashRunner
 from tests.property.test_engine_schedules import actions
 from tests.traffic import Traffic
@@ -126,6 +137,33 @@ def test_new_weights_flush_the_replayed_tree_too(tmp_path: Path) -> None:
     replay = Replay(Recording(tmp_path / "run.jsonl"))
     replay.run()
     assert replay.engine.stats() == engine.stats()
+
+
+def test_adapters_are_replayed_and_keep_their_namespaces_in_simulations(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    engine = recorded_engine(EngineConfig(), 160, path)
+    params = SamplingParams(max_tokens=3, ignore_eos=True)
+
+    def ask(rid: str, adapter: str | None) -> None:
+        engine.receive(GenerateRequest(rid, token_bytes([1, 2, 3, 4, 5]), params, adapter=adapter))
+        while engine.has_work:
+            engine.step()
+
+    engine.receive(LoadAdapter("l", "sql", "/home/someone/sql"))
+    for rid, adapter in (("0", "sql"), ("1", None), ("2", "sql")):
+        ask(rid, adapter)
+    engine.receive(UnloadAdapter("u", "sql"))
+    engine.receive(LoadAdapter("l", "sql", "/other"))
+    ask("3", "sql")
+    assert b"someone" not in path.read_bytes()
+    replay = Replay(Recording(path))
+    replay.run()
+    assert replay.engine.stats() == engine.stats()
+    assert engine.stats().cached_tokens == 4
+    asked = from_recording(Recording(path))
+    assert [request.extra_key.adapter_load for request in asked] == [1, 0, 1, 2]
+    timeline = Simulation(EngineConfig(), 160, 64, load_cost_model(None)).run(asked, lambda: None)
+    assert timeline.cached_tokens == 4
 
 
 def test_nothing_but_lengths_and_equality_shows(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ COMMANDS = [
     "bench serve",
     "bench profile",
     "bench structured",
+    "bench adapters",
     "demo",
     "info",
     "simulate",

@@ -158,6 +158,14 @@ bench.command(
   radixserve bench structured
   radixserve bench structured --num-requests 64 --concurrency 16 --output-file structured.json""",
 )
+bench.command(
+    "radixserve.cli.bench:adapters",
+    help="Measure what adapters cost: 1, 4 and 16 of them against the base alone.",
+    help_epilogue="""Examples:
+
+  radixserve bench adapters
+  radixserve bench adapters --rank 64 --num-requests 8 --output-file adapters.json""",
+)
 app.command(bench)
 
 

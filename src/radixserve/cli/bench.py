@@ -1,14 +1,16 @@
-"""`radixserve bench tree`, `serve`, `load`, `compare`, `structured` and `profile`."""
+"""`radixserve bench tree`, `serve`, `load`, `compare`, `structured`, `adapters` and `profile`."""
 
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
+from radixserve.bench import adapters as adapter_batches
 from radixserve.bench import compare as comparing
 from radixserve.bench import profile as profiling
 from radixserve.bench import structured as structured_output
 from radixserve.bench import under_load
+from radixserve.bench.adapters import AdapterBenchOptions
 from radixserve.bench.compare_options import CompareOptions
 from radixserve.bench.serve import ServeBenchOptions, run
 from radixserve.bench.structured import StructuredBenchOptions
@@ -63,3 +65,8 @@ def profile(
 def structured(*, options: Annotated[StructuredBenchOptions, Parameter(name="*")] = StructuredBenchOptions()) -> int:  # noqa: B008
     """Runs the four engines in turn; returns the exit code."""
     return structured_output.run(options)
+
+
+def adapters(*, options: Annotated[AdapterBenchOptions, Parameter(name="*")] = AdapterBenchOptions()) -> int:  # noqa: B008 (frozen)
+    """Runs the base, then growing numbers of adapters; returns the exit code."""
+    return adapter_batches.run(options)

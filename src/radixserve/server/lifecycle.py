@@ -137,6 +137,7 @@ def describe(info: EngineInfo, name: str, listener: socket.socket) -> str:
         f"  kernels: {info.kernels}\n"
         f"  KV pool {limits.num_slots} tokens, {info.kv_bytes / 2**20:.0f} MiB, page size {limits.page_size}\n"
         f"  prompt and answer at most {1 + limits.max_output(1)} tokens, of a context of {limits.max_context_len}\n"
+        + (f"  adapters: {', '.join(info.adapters)}\n" if info.adapters else "")
         + (f"  KV events at {kv_events}\n" if kv_events else "")
         + f"  http://{host}:{port}"
     )
