@@ -26,4 +26,11 @@ def test_without_a_server_it_says_so(capsys: pytest.CaptureFixture[str], monkeyp
     monkeypatch.setattr(httpx.Client, "get", refuse)
     with pytest.raises(SystemExit, match="1"):
         main(["top", "--once"])
-    assert "name a server with --url" in capsys.readouterr().err
+    assert "8000/server_info: connection refused; name a server with --url" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan"])
+def test_it_looks_at_intervals_that_can_be(capsys: pytest.CaptureFixture[str], seconds: str) -> None:
+    with pytest.raises(SystemExit, match="1"):
+        main(["top", "--every-s", seconds])
+    assert "--every-s is" in capsys.readouterr().err

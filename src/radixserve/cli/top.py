@@ -13,9 +13,11 @@ from rich.table import Table
 from rich.text import Text
 
 from radixserve.cli.options import API_KEY_VARIABLE
-from radixserve.errors import RadixServeError
+from radixserve.errors import ConfigError, RadixServeError
 
 TIMEOUT_S = 10.0
+MOST_S = 3600.0
+"""Between two looks."""
 NUMBER_WIDTH = 6
 
 
@@ -41,6 +43,8 @@ class TopOptions:
 
 def top(*, options: Annotated[TopOptions, Parameter(name="*")] = TopOptions()) -> None:
     """Shows until Ctrl-C."""
+    if not 0 < options.every_s <= MOST_S:
+        raise ConfigError(f"--every-s is {options.every_s}: must be above 0, and an hour at most")
     key = options.api_key or os.environ.get(API_KEY_VARIABLE)
     headers = {"authorization": f"Bearer {key}"} if key else {}
     console = Console()
@@ -70,9 +74,10 @@ def _get(client: httpx.Client, path: str) -> Any:
         reply = client.get(path)
         body = reply.json()
     except (httpx.HTTPError, ValueError) as error:
-        raise RadixServeError(f"can't read {client.base_url}{path.removeprefix('/')}: {error}; name a server with --url") from error
+        raise RadixServeError(f"can't read {str(client.base_url).rstrip('/')}{path}: {error}; name a server with --url") from error
     if reply.status_code != 200:
-        raise RadixServeError(f"{path} answered {reply.status_code}: {body['error']['message']}")
+        told = body["error"]["message"] if isinstance(body, dict) and "error" in body else "is this a RadixServe server?"
+        raise RadixServeError(f"{path} answered {reply.status_code}: {told}")
     return body
 
 

@@ -46,6 +46,17 @@ def test_counts_are_what_happened() -> None:
     assert report.policy == "lru"
 
 
+def test_parts_of_pages_and_ages_are_counted_apart() -> None:
+    traffic = Traffic(hash_engine(16, page_size=4, observed=True))
+    for prompt in ([1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 5, 6, 7, 8], [1, 2, 3, 4, 5, 6, 9], list(range(20, 35))):
+        traffic.send(prompt, 1)
+        traffic.run()
+    report = traffic.engine.stats().cache
+    assert report.cached_by_source == {"tree": 4 + 4, "copy": 2}
+    assert sum(report.ages) == report.num_evictions > 0
+    assert report.sum_ages == sum(age * report.ages[bucket] for bucket, age in enumerate((1, 2)))
+
+
 def test_an_engine_without_an_observer_counts_nothing() -> None:
     assert hash_engine(16).stats().cache == CacheReport()
 

@@ -82,6 +82,13 @@ def test_without_sampling_distances_are_exact(prompts: list[list[int]], num_slot
     assert estimator.reused_ever == count(prompts, 10**9)
 
 
+def test_the_histogram_counts_each_reused_token_once() -> None:
+    """Used again after two others of four tokens, and at once: 12 tokens lie between, then 4."""
+    estimator = estimate([[1, 2, 3, 4], [5, 6, 7, 8], [9, 10, 11, 12], [1, 2, 3, 4], [1, 2, 3, 4]], 12, 96)
+    assert estimator.sum_distances == (9 + 10 + 11) + (1 + 2 + 3)
+    assert estimator.distances == [6] + [0] * 10
+
+
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_hit_rates_are_within_two_points_of_the_real_cache_in_those_sizes(seed: int) -> None:
     prompts, num_slots = list(chats(seed, 1500, 12)), 2500

@@ -9,6 +9,7 @@ import pytest
 from radixserve.cli import main
 from radixserve.config import EngineConfig
 from radixserve.simulator.traces import TraceRequest, read_trace, write_trace
+from radixserve.simulator.whatif import read
 from tests.property.test_recorded_runs import recorded_engine
 from tests.traffic import Traffic
 
@@ -176,6 +177,27 @@ def test_a_recording_with_its_own_settings(capsys: pytest.CaptureFixture[str], r
     assert found["setting"]["num_slots"] == 4096
     assert found["saved_tokens"] == 40
     assert found["hit_rate"] == found["infinite_hit_rate"] == pytest.approx(40 / 123)
+
+
+def test_a_recorded_request_keeps_its_priority_and_what_it_was_answered(tmp_path: Path) -> None:
+    traffic = Traffic(recorded_engine(EngineConfig(), 4096, tmp_path / "run.jsonl"))
+    traffic.send([3] * 40, 5, priority=2, salt="a")
+    traffic.run()
+    (request,) = read(tmp_path / "run.jsonl").requests
+    assert (request.priority, request.prompt_len, request.output_len) == (2, 40, len(traffic.answers["0"]))
+    assert request.extra_key.cache_salt not in (None, "a")
+
+
+def test_the_slowest_first_token_is_told_too(capsys: pytest.CaptureFixture[str], trace: Path, tmp_path: Path) -> None:
+    costs = tmp_path / "costs.json"
+    costs.write_text('{"step_s": 0, "token_s": 0.001, "pair_s": 0, "context_s": 0, "source": "test"}')
+    (found,) = simulate(capsys, trace, "--num-slots", "10k", "--cost-model", costs)["predictions"]
+    assert found["ttft_p99_s"] == pytest.approx(1.124)
+
+
+def test_speed_brings_requests_closer(capsys: pytest.CaptureFixture[str], trace: Path) -> None:
+    (found,) = simulate(capsys, trace, "--num-slots", "10k", "--speed", "10")["predictions"]
+    assert found["arrived_s"] == 30
 
 
 def test_a_recording_as_a_trace(capsys: pytest.CaptureFixture[str], recording: Path, tmp_path: Path) -> None:
