@@ -46,6 +46,31 @@ def test_counts_are_what_happened() -> None:
     assert report.policy == "lru"
 
 
+def test_a_preempted_request_is_counted_and_explained_once() -> None:
+    engine = hash_engine(100, observed=True, max_batch_tokens=64, decode_reserve=0)
+    traffic = Traffic(engine)
+    for i in range(8):
+        traffic.send([*range(20), i], 20)
+    traffic.run()
+    stats = engine.stats()
+    assert stats.num_preemptions > 0
+    assert stats.cache.num_admissions == 8 + stats.num_preemptions
+    assert stats.cache.cached_by_source["tree"] == sum(traffic.cached.values())
+    assert engine.observer is not None
+    assert [len(engine.observer.explanations(rid)) for rid in traffic.asked] == [1] * 8
+
+
+def test_an_answer_counts_as_used_for_the_next_turn() -> None:
+    traffic = Traffic(hash_engine(100, observed=True))
+    traffic.send([1, 2, 3], 10)
+    traffic.run()
+    traffic.send([1, 2, 3, *traffic.answers["0"], 4], 1)
+    traffic.run()
+    rates = traffic.engine.stats().cache.hit_rates
+    assert rates["infinite"] == rates["8x"] == 12 / 17
+    assert traffic.engine.stats().cache.lru_reused["infinite"] == 12
+
+
 def test_parts_of_pages_and_ages_are_counted_apart() -> None:
     traffic = Traffic(hash_engine(16, page_size=4, observed=True))
     for prompt in ([1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 5, 6, 7, 8], [1, 2, 3, 4, 5, 6, 9], list(range(20, 35))):

@@ -188,6 +188,16 @@ def test_a_recorded_request_keeps_its_priority_and_what_it_was_answered(tmp_path
     assert request.extra_key.cache_salt not in (None, "a")
 
 
+def test_an_export_keeps_namespaces_apart(tmp_path: Path) -> None:
+    traffic = Traffic(recorded_engine(EngineConfig(), 4096, tmp_path / "run.jsonl"))
+    for salt in (None, None, "a"):
+        traffic.send([3] * 40, 5, salt=salt)
+        traffic.run()
+    run(tmp_path / "run.jsonl", "--export", tmp_path / "trace.jsonl")
+    first, same, other = (tuple(request.hash_ids) for request in read_trace(tmp_path / "trace.jsonl"))
+    assert first == same != other
+
+
 def test_the_slowest_first_token_is_told_too(capsys: pytest.CaptureFixture[str], trace: Path, tmp_path: Path) -> None:
     costs = tmp_path / "costs.json"
     costs.write_text('{"step_s": 0, "token_s": 0.001, "pair_s": 0, "context_s": 0, "source": "test"}')
