@@ -155,7 +155,7 @@ def test_adapters_are_replayed_and_keep_their_namespaces_in_simulations(tmp_path
     engine.receive(UnloadAdapter("u", "sql"))
     engine.receive(LoadAdapter("l", "sql", "/other"))
     ask("3", "sql")
-    assert b"someone" not in path.read_bytes()
+    assert not re.search(rb"someone|sql", path.read_bytes())
     replay = Replay(Recording(path))
     replay.run()
     assert replay.engine.stats() == engine.stats()

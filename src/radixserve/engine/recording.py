@@ -109,6 +109,7 @@ class Salt:
                     prompt_ids=self._tokens(message.prompt_ids),
                     params=self._params(message.params),
                     cache_salt=message.cache_salt and self._name(message.cache_salt),
+                    adapter=message.adapter and self._name(message.adapter),
                     request_id="",
                 )
             case CacheAct():
@@ -117,11 +118,14 @@ class Salt:
                     rid=self._name(message.rid),
                     prompt_ids=self._tokens(message.prompt_ids),
                     cache_salt=message.cache_salt and self._name(message.cache_salt),
+                    adapter=message.adapter and self._name(message.adapter),
                 )
             case GrammarFinished():
                 return GrammarFinished(self._grammar(message.grammar), message.error and "refused")
             case LoadAdapter():
-                return LoadAdapter(self._name(message.rid), message.name, self._name(message.directory))
+                return LoadAdapter(self._name(message.rid), self._name(message.name), self._name(message.directory))
+            case UnloadAdapter():
+                return UnloadAdapter(self._name(message.rid), self._name(message.name))
             case AbortRequest() | FlushRequest() | UnloadAdapter() | UpdateWeightsRequest():
                 return msgspec.structs.replace(message, rid=self._name(message.rid))
             case WatchRequest() | ExplainRequest() | TopRequest():

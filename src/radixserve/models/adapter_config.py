@@ -67,6 +67,11 @@ def read_adapter_config(directory: Path) -> AdapterConfig:
         raise ModelError(f"{path} is broken: {reason}{f' at {place}' if place else ''}; save the adapter again") from error
     except (OSError, ValueError, AttributeError) as error:
         raise ModelError(f"{path} is broken: {error}; save the adapter again") from error
+    for pattern in (*(config.rank_pattern or {}), *(config.alpha_pattern or {})):
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise ModelError(f"{path} has the pattern {pattern!r}, which is broken: {error}; save the adapter again") from error
     for rank in (config.r, *(config.rank_pattern or {}).values()):
         if not 1 <= rank <= MAX_RANK:
             raise ModelError(f"{path} has rank {rank}: must be between 1 and {MAX_RANK}")

@@ -33,6 +33,7 @@ def refusal(directory: Path, model: Path) -> str:
         ({"init_lora_weights": "pissa_niter_4"}, "was initialized by 'pissa_niter_4', which changes the base"),
         ({"r": 200}, "has rank 200: must be between 1 and 128"),
         ({"r": "four"}, "is broken: expected int, got str"),
+        ({"alpha_pattern": {"q_proj(": 8}}, "has the pattern 'q_proj(', which is broken"),
     ],
 )
 def test_what_cannot_be_honoured_is_refused_by_name(
