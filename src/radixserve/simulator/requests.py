@@ -100,11 +100,11 @@ def from_recording(recording: Recording) -> list[SimRequest]:
 
 def to_trace(requests: Sequence[SimRequest]) -> list[TraceRequest]:
     """The lossy form: lengths, times in milliseconds, and which pages of 512 tokens are equal."""
-    pages: dict[ExtraKey, PageIds] = {}
+    pages = PageIds()
     numbers: dict[tuple[ExtraKey, int], int] = {}
     trace = []
     for request in requests:
-        own = pages.setdefault(request.extra_key, PageIds()).of(request.prompt())
+        own = pages.of(request.prompt())
         hash_ids = [numbers.setdefault((request.extra_key, page), len(numbers)) for page in own]
         trace.append(TraceRequest(request.prompt_len, request.output_len, hash_ids, round(request.arrival_s * 1000, 3)))
     return trace
