@@ -36,8 +36,11 @@ class EngineConfig:
     adapter: tuple[str, ...] = ()
     """NAME=DIR: serve the LoRA adapter in this PEFT directory too, as the model NAME. May be given again for more."""
 
+    tensor_parallel: int = 1
+    """Processes (ranks) that the model is split over, at most one a query head; on CUDA each takes a device of its own."""
+
     num_threads: int | None = None
-    """Threads of the model on a CPU; by default as many as the affinity mask gives."""
+    """Threads of the model on a CPU, in each rank; by default the ranks share out as many as the affinity mask gives."""
 
     max_context_len: int | None = None
     """Longest prompt plus answer, in tokens; by default what the model was trained for."""

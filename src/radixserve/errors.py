@@ -42,5 +42,9 @@ class LockError(RadixServeError):
     """A path was released that is not held: a lock count would have become negative."""
 
 
+class RankError(RadixServeError):
+    """A rank of a model that is split over processes has ended, or decided otherwise than the others: the engine can't go on."""
+
+
 class EngineDeadError(RadixServeError):
     """The engine process has ended; HTTP 503."""

@@ -197,8 +197,19 @@ class Explained(msgspec.Struct, frozen=True, tag=True):
     explanations: list[Explanation]
 
 
+class RankInfo(msgspec.Struct, frozen=True, tag=True):
+    """What one process of a split model has. `kv_bytes`: of its part of the pool."""
+
+    rank: int
+    pid: int
+    device: str
+    num_heads: int
+    num_kv_heads: int
+    kv_bytes: int
+
+
 class EngineInfo(msgspec.Struct, frozen=True, tag=True):
-    """What a started engine is; the first message it sends. `kv_bytes`: of the whole pool."""
+    """What a started engine is; the first message it sends. `kv_bytes`: of the whole pool, all ranks together."""
 
     model: str
     dtype: str
@@ -211,6 +222,8 @@ class EngineInfo(msgspec.Struct, frozen=True, tag=True):
     """Directories of those that were loaded at start, by name."""
     kernels: str = "none"
     """What computes, and why it does where it isn't the fastest."""
+    ranks: tuple[RankInfo, ...] = ()
+    """The processes of a split model; empty where there is one."""
 
 
 class EngineStats(msgspec.Struct, frozen=True, tag=True):

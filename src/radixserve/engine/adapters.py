@@ -37,6 +37,16 @@ class NoWeights:
         pass
 
 
+class SplitWeights:
+    """Of an engine whose model is split over ranks: takes no adapter."""
+
+    def load(self, number: int, directory: str) -> str:
+        raise ModelError("the model is split over ranks, which take no adapters: start with --tensor-parallel 1 for them")
+
+    def unload(self, number: int) -> None:
+        pass
+
+
 class Loaded(NamedTuple):
     """A loaded adapter."""
 

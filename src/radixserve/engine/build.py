@@ -1,88 +1,91 @@
-"""Loads what an engine needs, by its config: model, tokenizer, pool. The one place that knows every part."""
+"""Builds an engine by its config. With `tensor_parallel`, this process is rank 0 and the others are started from here."""
 
 import dataclasses
-import functools
-import os
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import psutil
-import torch
+import msgspec
 
-from radixserve import kernels
-from radixserve.cache.kv_pool import KVPool, slot_bytes
+from radixserve.cache.kv_pool import KVPool
 from radixserve.config import EngineConfig
+from radixserve.engine.adapters import SplitWeights
 from radixserve.engine.assemble import assemble
 from radixserve.engine.engine import Engine
 from radixserve.engine.grammars import Grammars
 from radixserve.engine.model_runner import ModelRunner
+from radixserve.engine.parts import Parts, load_parts
+from radixserve.engine.ranks.leader import Leader
+from radixserve.engine.ranks.runners import LeadingRunner
 from radixserve.engine.recording import Recorder
 from radixserve.errors import ConfigError
 from radixserve.limits import Limits
 from radixserve.messages import EngineInfo, LoadAdapter, RequestFailed
-from radixserve.models.config import ModelConfig
-from radixserve.models.loader import choose_dtype, choose_operations, load_model
-from radixserve.models.registry import resolve
-from radixserve.models.source import load_config
 from radixserve.observe.kv_publisher import KVPublisher
 from radixserve.observe.observer import Observer
-from radixserve.sampling.grammar import find_backend
 from radixserve.sampling.grammar_trial import GrammarTrial
-from radixserve.text.tokenizer import Tokenizer
 from radixserve.typed import type_fault
-
-CPU_POOL_BYTES = 4 << 30
-"""Most that the pool takes by default on a CPU, whose memory others use too."""
-CUDA_SHARE = 0.85
-"""Of the free device memory, taken by default; the rest is for activations."""
-UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
 
 def build_engine(config: EngineConfig) -> Engine:
-    """Loads the model and returns an idle engine. Raises ConfigError (ModelError for the model) with a one-line remedy."""
+    """Loads the model and returns an idle engine. Raises ConfigError (ModelError for the model) with a one-line remedy.
+
+    Raises RankError where another rank's process ends before it is ready.
+    """
     check_settings(config)
     adapters = parse_adapters(config.adapter)
     publisher = make_publisher(config)
-    num_threads = config.num_threads or len(os.sched_getaffinity(0))
-    torch.set_num_threads(num_threads)
-    kernels.set_num_threads(num_threads)
-    path = Path(resolve(config.model))
-    device = choose_device(config.device)
-    dtype = choose_dtype(config.dtype, device)
-    tokenizer = Tokenizer.load(path)
-    operations, why = choose_operations(config.kernels, load_config(path), dtype, device, config.quantization)
-    decoder = load_model(path, dtype, device, operations)
-    model = decoder.config
-    max_context_len = config.max_context_len or model.max_context_len
-    if max_context_len > model.max_context_len:
-        raise ConfigError(
-            f"--max-context-len is {max_context_len}: {config.model} was made for {model.max_context_len}; ask for that or less"
-        )
-    num_slots = choose_num_slots(config, model, dtype, device, max_context_len)
-    pool = KVPool(model.num_layers, num_slots, config.page_size, model.num_kv_heads, model.head_dim, dtype, device)
-    info = EngineInfo(
-        model=config.model,
-        dtype=str(dtype).removeprefix("torch."),
-        device=str(device),
-        limits=Limits(model.vocab_size, max_context_len, num_slots, config.page_size),
-        kv_bytes=num_slots * slot_bytes(model.num_layers, model.num_kv_heads, model.head_dim, dtype),
-        num_threads=num_threads,
-        settings=dataclasses.asdict(config) | (publisher.endpoints if publisher is not None else {}),
-        adapters=adapters,
-        kernels=why,
-    )
-    eos_ids = tokenizer.eos_ids | frozenset(model.eos_ids)
-    load_backend = functools.partial(find_backend(config.grammar_backend), tokenizer, model.vocab_size, eos_ids)
-    trial = GrammarTrial(config.grammar_backend, path, model.vocab_size, eos_ids)
-    grammars = Grammars(load_backend, trial=trial, jump_forward=config.jump_forward)
-    runner = ModelRunner(decoder, operations.backend(pool), pool)
-    engine = assemble(config, info, runner, tokenizer, eos_ids, grammars, decoder.adapters)
-    engine.observer = Observer(engine.scheduler, config.eviction_policy, publisher.publish if publisher is not None else None)
-    if config.record is not None:
-        engine.recorder = Recorder(Path(config.record), info, real_tokens=config.record_text)
-    load_adapters(engine, adapters)
+    leader = Leader(config) if config.tensor_parallel > 1 else None
+    try:
+        parts = load_parts(config)
+        num_slots = parts.num_slots if leader is None else leader.agree(parts.num_slots)
+        pool = parts.make_pool(num_slots)
+        engine = _make_engine(parts, pool, publisher)
+        if leader is not None:
+            _lead(engine, leader, parts, pool)
+        engine.observer = Observer(engine.scheduler, config.eviction_policy, publisher.publish if publisher is not None else None)
+        if config.record is not None:
+            engine.recorder = Recorder(Path(config.record), engine.info, real_tokens=config.record_text)
+        load_adapters(engine, adapters)
+    except BaseException:
+        if leader is not None:
+            leader.close()
+        raise
     return engine
+
+
+def make_info(parts: Parts, pool: KVPool) -> EngineInfo:
+    """What an engine of these parts is."""
+    return EngineInfo(
+        model=parts.config.model,
+        dtype=str(parts.decoder.dtype).removeprefix("torch."),
+        device=str(parts.decoder.device),
+        limits=Limits(parts.model.vocab_size, parts.max_context_len, pool.num_slots, parts.config.page_size),
+        kv_bytes=parts.kv_bytes(pool.num_slots),
+        num_threads=parts.num_threads,
+        settings=dataclasses.asdict(parts.config),
+        adapters=parse_adapters(parts.config.adapter),
+        kernels=parts.kernels,
+    )
+
+
+def _make_engine(parts: Parts, pool: KVPool, publisher: KVPublisher | None) -> Engine:
+    config, info = parts.config, make_info(parts, pool)
+    if publisher is not None:
+        info = msgspec.structs.replace(info, settings=info.settings | publisher.endpoints)
+    adapters = parts.decoder.adapters if parts.group is None else SplitWeights()
+    trial = GrammarTrial(config.grammar_backend, parts.path, parts.model.vocab_size, parts.eos_ids)
+    grammars = Grammars(parts.load_grammar_backend, trial=trial, jump_forward=config.jump_forward)
+    runner = ModelRunner(parts.decoder, parts.operations.backend(pool), pool)
+    return assemble(config, info, runner, parts.tokenizer, parts.eos_ids, grammars, adapters)
+
+
+def _lead(engine: Engine, leader: Leader, parts: Parts, pool: KVPool) -> None:
+    """Makes an engine the first of its ranks."""
+    assert parts.group is not None
+    ranks = (parts.rank_info(0, pool.num_slots), *leader.gather(parts.group, pool.num_slots))
+    engine.info = msgspec.structs.replace(engine.info, ranks=ranks, kv_bytes=sum(rank.kv_bytes for rank in ranks))
+    engine.runner = LeadingRunner(engine.runner, leader, engine.cache)
+    engine.leader = leader
 
 
 def parse_adapters(texts: Sequence[str]) -> dict[str, str]:
@@ -112,12 +115,14 @@ def check_settings(config: EngineConfig) -> None:
     if fault := type_fault(dataclasses.asdict(config), EngineConfig):
         name, reason = fault
         raise ConfigError(f"--{name.replace('_', '-')} is {getattr(config, name)!r}: {reason}")
-    for name in ("page_size", "max_running", "max_batch_tokens", "max_passed_over"):
+    for name in ("tensor_parallel", "page_size", "max_running", "max_batch_tokens", "max_passed_over"):
         _at_least(name, getattr(config, name), 1)
     _at_least("decode_reserve", config.decode_reserve, 0)
     for name in ("num_threads", "max_context_len", "num_slots"):
         if getattr(config, name) is not None:
             _at_least(name, getattr(config, name), 1)
+    if config.adapter and config.tensor_parallel > 1:
+        raise ConfigError(f"--tensor-parallel is {config.tensor_parallel}: adapters need one process; leave --adapter out or use 1")
     if config.num_slots is not None and config.num_slots < config.page_size:
         raise ConfigError(
             f"--num-slots is {config.num_slots}, less than one page of {config.page_size}: raise it or lower --page-size"
@@ -132,57 +137,6 @@ def make_publisher(config: EngineConfig) -> KVPublisher | None:
             raise ConfigError(f"--kv-events-replay-endpoint is {replay_endpoint!r}: it needs --kv-events-endpoint too")
         return None
     return KVPublisher(endpoint, replay_endpoint, config.kv_events_topic)
-
-
-def choose_device(name: str) -> torch.device:
-    """`auto` is CUDA when there is one. Raises ConfigError for a device that is not there."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise ConfigError(f"--device is {name!r}: {str(error).splitlines()[0]}; try --device cpu") from error
-    return device
-
-
-def choose_num_slots(
-    config: EngineConfig, model: ModelConfig, dtype: torch.dtype, device: torch.device, max_context_len: int
-) -> int:
-    """Tokens that the pool holds: as asked, or as many as the memory gives, at most what `max_running` full contexts need.
-
-    Whether that much memory is free the pool itself finds out (`KVPool`).
-    """
-    page_size = config.page_size
-    per_slot = slot_bytes(model.num_layers, model.num_kv_heads, model.head_dim, dtype)
-    if config.num_slots is not None:
-        num_slots = config.num_slots
-    elif config.kv_cache_memory is not None:
-        num_slots = parse_bytes("--kv-cache-memory", config.kv_cache_memory) // per_slot
-    else:
-        num_slots = min(_default_pool_bytes(device) // per_slot, config.max_running * max_context_len)
-    num_slots = num_slots // page_size * page_size
-    if num_slots < page_size:
-        raise ConfigError(
-            f"the KV pool would hold {num_slots} tokens: one needs {per_slot} bytes, a page {per_slot * page_size}; "
-            "raise --kv-cache-memory or --num-slots"
-        )
-    return num_slots
-
-
-def _default_pool_bytes(device: torch.device) -> int:
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0] * CUDA_SHARE)
-    return min(psutil.virtual_memory().available // 2, CPU_POOL_BYTES)
-
-
-def parse_bytes(name: str, text: str) -> int:
-    """'2GiB', '500 MB' or '1000000' in bytes. Raises ConfigError naming the flag."""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
-    unit = UNITS.get(match[2].upper()) if match else None
-    if match is None or unit is None:
-        raise ConfigError(f"{name} is {text!r}: write a number and a unit, such as 2GiB or 500MB")
-    return int(float(match[1]) * unit)
 
 
 def _at_least(name: str, value: int, least: int) -> None:

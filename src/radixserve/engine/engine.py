@@ -17,6 +17,7 @@ from radixserve.engine.answer import Answer, End
 from radixserve.engine.arrivals import Arrivals
 from radixserve.engine.grammar_queue import GrammarQueue
 from radixserve.engine.grammars import Grammars
+from radixserve.engine.ranks.leader import Leader
 from radixserve.engine.recording import Recorder
 from radixserve.engine.runner import Runner, StepResult
 from radixserve.engine.totals import EngineTotals
@@ -79,6 +80,8 @@ class Engine:
         """Explains and counts, if there is one."""
         self.recorder: Recorder | None = None
         """Told of every message and step, if there is one."""
+        self.leader: Leader | None = None
+        """Tells the other ranks what each step begins with, if there are any."""
 
     @property
     def cache(self) -> PrefixCache:
@@ -91,11 +94,15 @@ class Engine:
     @property
     def has_work(self) -> bool:
         """Whether a step would do anything."""
-        return bool(self._inbox) or self.scheduler.has_work or self._grammars.has_finished
+        if self._inbox or self.scheduler.has_work or self._grammars.has_finished:
+            return True
+        return self.leader is not None and self.leader.alarm.has_rung
 
     def notify(self, wake: Callable[[], None]) -> None:
         """From now on `wake` is called, by some thread, whenever `has_work` became true without a message of the caller's."""
         self._grammars.notify(wake)
+        if self.leader is not None:
+            self.leader.alarm.on_ring = wake
 
     def receive(self, message: EngineInput) -> None:
         """Queues a message for the start of the next step."""
@@ -146,6 +153,8 @@ class Engine:
     def _apply_inbox(self) -> list[EngineOutput]:
         self._inbox += self._grammars.take_finished()
         inbox, self._inbox = self._inbox, []
+        if self.leader is not None:
+            self.leader.begin_step(inbox)
         outputs: list[EngineOutput] = []
         for message in inbox:
             answers = self._apply(message)

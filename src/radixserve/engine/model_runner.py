@@ -1,5 +1,6 @@
 """The runner that computes: copies, forward, sampling."""
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,27 +34,56 @@ class DoneStep:
         return self
 
 
-class ModelRunner:
-    """One decoder over one KV pool, on one device."""
+class ForwardRunner:
+    """One decoder over one KV pool, on one device. It samples nothing: what it computes is for another rank to sample from."""
 
     def __init__(self, decoder: Decoder, attention: AttentionBackend, pool: KVPool) -> None:
         self.decoder = decoder
         self.pool = pool
         self._attention = attention
+
+    @torch.inference_mode()
+    def launch(self, batch: ForwardBatch) -> DoneStep:
+        x, _ = self._compute(batch)
+        for run in batch.scored:
+            for _ in self._logits_of(x, run):
+                pass
+        return DoneStep([], [], [])
+
+    def update_weights(self, model: str) -> None:
+        self.decoder.load_weights(Path(resolve(model)))
+
+    def _compute(self, batch: ForwardBatch) -> tuple[Any, torch.Tensor]:
+        """The stream of a step, and the logits to sample from."""
+        batch = batch.to(self.pool.k_buffer.device)
+        for source, target in batch.copies:
+            self.pool.copy(source, target)
+        self._attention.plan(batch)
+        x = self.decoder.forward(batch, self._attention)
+        return x, self.decoder.logits(x, batch.logits_rows)
+
+    def _logits_of(self, x: Any, run: ScoredRun) -> Iterator[torch.Tensor]:
+        """Logits of a scored run, piece by piece: at most MAX_SCORED_LOGITS are held at once."""
+        size = max(MAX_SCORED_LOGITS // self.decoder.config.vocab_size, 1)
+        rows = torch.arange(run.row, run.row + run.length, device=self.decoder.device)
+        for i in range(0, run.length, size):
+            yield self.decoder.logits(x, rows[i : i + size])
+
+
+class ModelRunner(ForwardRunner):
+    """The one that samples too."""
+
+    def __init__(self, decoder: Decoder, attention: AttentionBackend, pool: KVPool) -> None:
+        super().__init__(decoder, attention, pool)
         self._sampler = Sampler()
         self._mask_thread = ThreadPoolExecutor(1, thread_name_prefix="masks")
 
     @torch.inference_mode()
     def launch(self, batch: ForwardBatch) -> DoneStep:
-        batch = batch.to(self.pool.k_buffer.device)
-        for source, target in batch.copies:
-            self.pool.copy(source, target)
         masks = None
         if any(req.matcher is not None for req in batch.sampled):  # made while the model runs; both let go of the interpreter
             masks = self._mask_thread.submit(GrammarMasks, batch.sampled, self.decoder.config.vocab_size)
-        self._attention.plan(batch)
-        x = self.decoder.forward(batch, self._attention)
-        logits = self.decoder.logits(x, batch.logits_rows)
+        x, logits = self._compute(batch)
         sample = self._sampler.sample(logits, batch.sampled, masks.result() if masks is not None else None)
         return DoneStep(sample.token_ids, sample.logprobs, [self._score(x, run) for run in batch.scored])
 
@@ -62,12 +92,7 @@ class ModelRunner:
         count = run.req.params.prompt_logprobs
         assert count is not None
         token_ids = run.req.token_ids(run.start + 1, run.start + 1 + run.length).tolist()
-        size = max(MAX_SCORED_LOGITS // self.decoder.config.vocab_size, 1)
-        rows = torch.arange(run.row, run.row + run.length, device=self.decoder.device)
         scores: list[TokenLogprob] = []
-        for i in range(0, run.length, size):
-            scores += score_tokens(self.decoder.logits(x, rows[i : i + size]), token_ids[i : i + size], count)
+        for logits in self._logits_of(x, run):
+            scores += score_tokens(logits, token_ids[len(scores) : len(scores) + len(logits)], count)
         return scores
-
-    def update_weights(self, model: str) -> None:
-        self.decoder.load_weights(Path(resolve(model)))

@@ -17,7 +17,7 @@ from radixserve.models.adapters import Adapters
 from radixserve.models.checkpoint import Checkpoint
 from radixserve.models.config import ModelConfig
 from radixserve.models.operations import Affine, Embed, Head, Norm, Operations, side_by_side
-from radixserve.models.source import open_checkpoint
+from radixserve.models.source import OpenModel, open_checkpoint
 
 Read = Callable[[str], torch.Tensor]
 """A tensor of the checkpoint by name, in the model's dtype and on its device."""
@@ -61,15 +61,17 @@ class Decoder:
     """A model with its weights, on one device and in one dtype, computed by one set of operations."""
 
     def __init__(
-        self, config: ModelConfig, checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device, operations: Operations
+        self, path: Path, dtype: torch.dtype, device: torch.device, operations: Operations, opened: OpenModel = open_checkpoint
     ) -> None:
-        self.config = config
+        """`opened` gives the config and the weights of a path: of a whole model, or of the part that is to be computed here."""
+        self.config, checkpoint = opened(path)
         self.dtype = dtype
         self.device = device
         self.operations = operations
-        self._prepare = operations.prepare(config, dtype, device)
+        self._opened = opened
+        self._prepare = operations.prepare(self.config, dtype, device)
         self._weights = self._read(checkpoint)
-        self.adapters = Adapters(config, dtype, device, operations)
+        self.adapters = Adapters(self.config, dtype, device, operations)
 
     def forward(self, batch: ForwardBatch, attention: AttentionBackend) -> Any:
         """Runs one step; `attention` has planned it. The KV of its tokens is in the pool afterwards.
@@ -95,7 +97,7 @@ class Decoder:
         All or nothing: the old weights stay until the new ones are read. Until then there is memory for both. KV computed with the
         old weights is wrong afterwards; the caller drops it. Raises ModelError and changes nothing when the models differ.
         """
-        config, checkpoint = open_checkpoint(path)
+        config, checkpoint = self._opened(path)
         if differing := _differences(self.config, config):
             raise ModelError(f"{path} has another shape than the loaded model: {', '.join(differing)}; start a new engine for it")
         self._weights = self._read(checkpoint)

@@ -10,8 +10,8 @@ from radixserve.errors import ModelError
 from radixserve.models.config import ModelConfig
 from radixserve.models.decoder import Decoder
 from radixserve.models.native_operations import NativeOperations, unsupported
-from radixserve.models.operations import Operations
-from radixserve.models.source import open_checkpoint
+from radixserve.models.operations import Operations, Reduce
+from radixserve.models.source import OpenModel, open_checkpoint
 from radixserve.models.torch_operations import TorchOperations
 
 DTYPES = {
@@ -25,19 +25,29 @@ FAST_LEVELS = ("avx2", "avx512", "avx512_bf16")
 """Levels at which the native kernels are known to be faster than torch in bfloat16."""
 
 
-def load_model(path: Path, dtype: torch.dtype, device: torch.device, operations: Operations | None = None) -> Decoder:
+def load_model(
+    path: Path,
+    dtype: torch.dtype,
+    device: torch.device,
+    operations: Operations | None = None,
+    opened: OpenModel = open_checkpoint,
+) -> Decoder:
     """The model at `path`: a Hugging Face directory or a GGUF file. Computed by torch unless other operations are given.
 
     Raises ModelError when it is missing, broken or unsupported.
     """
-    config, checkpoint = open_checkpoint(path)
-    return Decoder(config, checkpoint, dtype, device, operations or TorchOperations())
+    return Decoder(path, dtype, device, operations or TorchOperations(), opened)
 
 
 def choose_operations(
-    name: Kernels, model: ModelConfig, dtype: torch.dtype, device: torch.device, quantization: Quantization = "none"
+    name: Kernels,
+    model: ModelConfig,
+    dtype: torch.dtype,
+    device: torch.device,
+    quantization: Quantization = "none",
+    reduce: Reduce | None = None,
 ) -> tuple[Operations, str]:
-    """What computes a model, and a line that says so and why.
+    """What computes a model, and a line that says so and why. `reduce`: for a rank of a split one.
 
     `auto` is the native kernels where they can run it, on a CPU of the FAST_LEVELS, else torch. Raises ModelError for
     `native` and for a quantization where they can't.
@@ -46,17 +56,17 @@ def choose_operations(
         reason = "--kernels is torch" if name == "torch" else unsupported(model, dtype, device)
         if reason is not None:
             raise ModelError(f"--quantization int8 needs the native kernels: {reason}; use --quantization none")
-        return (operations := NativeOperations(int8=True)), operations.name
+        return (operations := NativeOperations(int8=True, reduce=reduce)), operations.name
     if name == "torch":
-        return TorchOperations(), "torch, as asked"
+        return TorchOperations(reduce), "torch, as asked"
     reason = unsupported(model, dtype, device)
     if reason is not None and name == "native":
         raise ModelError(f"--kernels native can't run this model: {reason}; use --kernels auto or torch")
     if reason is None and name == "auto" and kernels.level() not in FAST_LEVELS:
         reason = f"the CPU has none of {', '.join(FAST_LEVELS)}"
     if reason is not None:
-        return TorchOperations(), f"torch, because {reason}"
-    operations = NativeOperations()
+        return TorchOperations(reduce), f"torch, because {reason}"
+    operations = NativeOperations(reduce=reduce)
     return operations, operations.name
 
 

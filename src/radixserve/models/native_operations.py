@@ -15,7 +15,7 @@ from radixserve.batch import ForwardBatch
 from radixserve.cache.kv_pool import KVPool
 from radixserve.models.config import ModelConfig
 from radixserve.models.low_rank import LayerAdditions, LowRank
-from radixserve.models.operations import Affine, Attend, Embed, FeedForward, Head, Norm, Prepare
+from radixserve.models.operations import Affine, Attend, Embed, FeedForward, Head, Norm, Prepare, Reduce
 from radixserve.models.rope import inverse_frequencies, rotation
 
 if kernels.NOT_BUILT is None:
@@ -91,7 +91,9 @@ class NativeOperations:
     With `int8`, the products of the layers are computed in int8; embedding, attention and head stay bfloat16.
     """
 
-    def __init__(self, int8: bool = False) -> None:
+    def __init__(self, int8: bool = False, reduce: Reduce | None = None) -> None:
+        """`reduce`: sums over the ranks what their parts of `output` and `down` gave; None where these are whole."""
+        self._reduce = reduce
         self.name = f"native {kernels.level()}{', int8' if int8 else ''}"
         self._int8 = int8
 
@@ -154,6 +156,8 @@ class NativeOperations:
     def feed_forward(self, output: Affine, norm: Norm, gate: Affine, up: Affine, down: Affine) -> FeedForward:
         first, gate_up, last = (_linear(affine, self._int8) for affine in (output, interleaved(gate, up), down))
         normed = _norm(norm)
+        if self._reduce is not None:
+            return _in_halves(first, normed, gate_up, last, self._reduce)
 
         def feed_forward(x: Stream, attended: "_native.Wrapped", added: Runs | None) -> Stream:
             _, *runs = added or NO_RUNS
@@ -176,6 +180,33 @@ class NativeOperations:
                 if low_rank is not None:
                     product.append((low_rank, begin, end))
         return Runs(*(_native.LowRanks(product, num_tokens) if product else None for product in products))
+
+
+def _in_halves(
+    first: "_native.Linear", norm: "_native.RmsNorm", gate_up: "_native.Linear", last: "_native.Linear", reduce: Reduce
+) -> FeedForward:
+    """A rank's feed forward: the ranks sum after each half, so each half is the fused operation with zeros for the other."""
+    size = first.outputs
+    no_first, no_input = _zeros(size, 2), torch.zeros(1, 2, dtype=torch.bfloat16)
+    no_gate_up, no_last = _zeros(2 * GATES, size), _zeros(size, GATES)
+
+    def feed_forward(x: Stream, attended: "_native.Wrapped", added_by_adapters: Runs | None) -> Stream:
+        _, to_first, *to_others = added_by_adapters or NO_RUNS
+        stream = x.tensor
+        added = torch.zeros_like(stream)
+        _native.add_and_mlp(added, attended, first, norm, no_gate_up, no_last, to_first, None, None)
+        stream += reduce(added)
+        added = stream.clone()
+        _native.add_and_mlp(added, no_input.expand(len(stream), -1).contiguous(), no_first, norm, gate_up, last, None, *to_others)
+        added -= stream  # as exact as the sum that the fused operation made
+        stream += reduce(added)
+        return x
+
+    return feed_forward
+
+
+def _zeros(outputs: int, inputs: int) -> "_native.Linear":
+    return _native.Linear(torch.zeros(outputs, inputs, dtype=torch.bfloat16))
 
 
 def interleaved(gate: Affine, up: Affine) -> Affine:

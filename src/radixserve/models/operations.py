@@ -37,6 +37,9 @@ def side_by_side(*parts: Affine) -> Affine:
     return Affine(torch.cat([part.weight for part in parts]), torch.cat(biases) if biases else None)
 
 
+Reduce = Callable[[torch.Tensor], torch.Tensor]
+"""What all ranks' tensors come to: written to each rank's own, which is returned."""
+
 Prepare = Callable[[ForwardBatch], Any]
 Embed = Callable[[torch.Tensor], Any]
 Attend = Callable[[Any, Any, Any, ForwardBatch, Any], Any]

@@ -1,5 +1,6 @@
 """Opens what `registry.resolve` found: a Hugging Face directory or a GGUF file."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from radixserve.models.checkpoint import Checkpoint, check
@@ -9,6 +10,8 @@ from radixserve.models.gguf_config import read_gguf_config
 from radixserve.models.gguf_file import GGUFFile
 from radixserve.models.hf_checkpoint import HFCheckpoint
 from radixserve.models.hf_config import read_hf_config
+
+OpenModel = Callable[[Path], tuple[ModelConfig, Checkpoint]]
 
 
 def load_config(path: Path) -> ModelConfig:

@@ -13,7 +13,7 @@ from radixserve.cache.kv_pool import KVPool
 from radixserve.models.config import ModelConfig
 from radixserve.models.layers import Linear, RMSNorm
 from radixserve.models.low_rank import LayerAdditions, LowRank
-from radixserve.models.operations import Affine, Attend, Embed, FeedForward, Head, Norm, Prepare, side_by_side
+from radixserve.models.operations import Affine, Attend, Embed, FeedForward, Head, Norm, Prepare, Reduce, side_by_side
 from radixserve.models.rope import Rotation, inverse_frequencies, rotate, rotation
 
 Addition = Callable[[torch.Tensor], torch.Tensor]
@@ -44,6 +44,10 @@ class TorchOperations:
     """See `Operations`. The stream has the model's dtype."""
 
     name = "torch"
+
+    def __init__(self, reduce: Reduce | None = None) -> None:
+        """`reduce`: sums over the ranks what their parts of `output` and `down` gave; None where these are whole."""
+        self._reduce = reduce
 
     def backend(self, pool: KVPool) -> AttentionBackend:
         return TorchBackend(pool)
@@ -83,15 +87,16 @@ class TorchOperations:
 
     def feed_forward(self, output: Affine, norm: Norm, gate: Affine, up: Affine, down: Affine) -> FeedForward:
         add_output, add_mlp = Linear(*output), Linear(*down)
+        total = self._reduce or _itself
         normed, gate_up = RMSNorm(*norm), Linear(*side_by_side(gate, up))
 
         def feed_forward(x: torch.Tensor, attended: torch.Tensor, added: Runs | None) -> torch.Tensor:
             runs = added or NO_RUNS
-            x = x + _plus(add_output(attended), attended, runs.output)
+            x = x + total(_plus(add_output(attended), attended, runs.output))
             n = normed(x)
             gate, up = _plus(gate_up(n), n, runs.gate_up).chunk(2, dim=-1)
             activated = silu(gate) * up
-            return x + _plus(add_mlp(activated), activated, runs.down)
+            return x + total(_plus(add_mlp(activated), activated, runs.down))
 
         return feed_forward
 
@@ -109,6 +114,10 @@ class TorchOperations:
                 if addition is not None:
                     product.append((addition, begin, end))
         return Runs(*products)
+
+
+def _itself(x: torch.Tensor) -> torch.Tensor:
+    return x
 
 
 def _addition(low_rank: LowRank | None) -> Addition | None:

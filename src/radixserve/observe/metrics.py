@@ -35,11 +35,11 @@ SLOT_STATES = ("free", "evictable", "protected", "request")
 
 
 class Metrics:
-    """Everything that /metrics shows. `stats` gives the engine's latest, `alive` whether its process runs."""
+    """Everything that /metrics shows. `stats` gives the engine's latest, `alive` whether its processes run, one a rank."""
 
-    def __init__(self, stats: Callable[[], EngineStats], alive: Callable[[], bool]) -> None:
+    def __init__(self, stats: Callable[[], EngineStats], alive: Callable[[], bool], num_ranks: int = 1) -> None:
         self.registry = CollectorRegistry()
-        self.registry.register(_EngineCollector(stats, alive))
+        self.registry.register(_EngineCollector(stats, alive, num_ranks))
         self.time_to_first_token = self._histogram(
             "time_to_first_token_seconds", "From a request's arrival to its first token", SECONDS
         )
@@ -67,14 +67,19 @@ class Metrics:
 class _EngineCollector(Collector):
     """Turns EngineStats into metrics when Prometheus asks."""
 
-    def __init__(self, stats: Callable[[], EngineStats], alive: Callable[[], bool]) -> None:
+    def __init__(self, stats: Callable[[], EngineStats], alive: Callable[[], bool], num_ranks: int) -> None:
         self._stats = stats
         self._alive = alive
+        self._num_ranks = num_ranks
 
     def collect(self) -> Iterable[Metric]:
         """The engine's metrics, as it last told them."""
         stats = self._stats()
         yield GaugeMetricFamily("radixserve_engine_up", "1 while the engine process runs", value=int(self._alive()))
+        ranks = GaugeMetricFamily("radixserve_rank_up", "1 while the process of this rank runs", labels=["rank"])
+        for rank in range(self._num_ranks):
+            ranks.add_metric([str(rank)], int(self._alive()))
+        yield ranks
         for field, (name, text) in GAUGES.items():
             yield GaugeMetricFamily(f"radixserve_{name}", text, value=getattr(stats, field))
         for field, (name, text) in COUNTERS.items():

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Protocol
 
 from radixserve.config import EngineConfig
-from radixserve.errors import ConfigError
+from radixserve.errors import ConfigError, RankError
 from radixserve.messages import EngineInfo, EngineInput, EngineOutput, EngineStats, RequestFailed
 from radixserve.process.channel import EngineEnd
 
@@ -62,6 +62,8 @@ def main(config: EngineConfig, folder: Path) -> None:
         run(engine, channel)
     except ConfigError as error:
         channel.send([RequestFailed(rid=NO_REQUEST, kind="invalid_request", message=str(error))])
+    except RankError as error:
+        channel.send([RequestFailed(rid=NO_REQUEST, kind="internal", message=f"the engine failed: {error}")])
     except Exception as error:
         logger.exception("the engine failed")
         reason = f"the engine failed: {type(error).__name__}: {error}"

@@ -61,7 +61,7 @@ class Lifecycle:
             await self._client.stop()
 
     async def _serve(self, info: EngineInfo, make_app: Callable[[Service], ASGIApp]) -> int:
-        metrics = Metrics(lambda: self._client.stats, lambda: not self._client.dead.is_set())
+        metrics = Metrics(lambda: self._client.stats, lambda: not self._client.dead.is_set(), max(len(info.ranks), 1))
         tracer = make_tracer(self._server.served_model_name or info.model)
         service = Service(self._client, info, self._tokenizer, self._server, metrics, self._gate, tracer)
         http = _Http(make_app(service))
@@ -132,6 +132,7 @@ def describe(info: EngineInfo, name: str, listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
     host = f"[{host}]" if ":" in host else host
     kv_events = info.settings.get("kv_events_endpoint")
+    heads = " + ".join(str(rank.num_heads) for rank in info.ranks)
     return (
         f"RadixServe {radixserve.__version__} serves {name} ({info.dtype} on {info.device}, {info.num_threads} threads)\n"
         f"  kernels: {info.kernels}\n"
@@ -139,6 +140,7 @@ def describe(info: EngineInfo, name: str, listener: socket.socket) -> str:
         f"  prompt and answer at most {1 + limits.max_output(1)} tokens, of a context of {limits.max_context_len}\n"
         + (f"  adapters: {', '.join(info.adapters)}\n" if info.adapters else "")
         + (f"  KV events at {kv_events}\n" if kv_events else "")
+        + (f"  {len(info.ranks)} ranks, with {heads} query heads\n" if info.ranks else "")
         + f"  http://{host}:{port}"
     )
 

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from radixserve.config import EngineConfig
-from radixserve.engine.build import build_engine, parse_bytes
+from radixserve.engine.build import build_engine
+from radixserve.engine.pool_size import parse_bytes
 from radixserve.errors import ConfigError
 
 

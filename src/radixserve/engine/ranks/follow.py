@@ -1,0 +1,108 @@
+"""The process of a rank other than the first: `python -m radixserve.engine.ranks.follow FD`, started by the leader.
+
+It runs the same engine over its own tree, scheduler and pool, and is told each step's messages and tokens. It ends with the leader.
+"""
+
+import logging
+import os
+import sys
+import threading
+from multiprocessing.connection import Connection
+from typing import NoReturn
+
+from radixserve.engine.adapters import SplitWeights
+from radixserve.engine.assemble import assemble
+from radixserve.engine.build import make_info
+from radixserve.engine.engine import Engine
+from radixserve.engine.grammars import Grammars
+from radixserve.engine.model_runner import ForwardRunner
+from radixserve.engine.parts import load_parts
+from radixserve.engine.ranks.group import find_store
+from radixserve.engine.ranks.link import Begin, Fault, Join, Link, Loaded, PeerLostError, Ready, Step
+from radixserve.engine.ranks.runners import FollowingRunner
+from radixserve.errors import ConfigError, RankError
+from radixserve.messages import GrammarFinished
+from radixserve.sampling.grammar import CompiledGrammar
+from radixserve.sampling_params import Grammar
+
+logger = logging.getLogger(__name__)
+
+
+class FollowedGrammars(Grammars):
+    """Grammars of a rank that is told when one is compiled: it compiles its own then, in the step that the message belongs to.
+
+    What rank 0 could compile, on trial first, has a bounded cost. So nothing here depends on this process's own clock.
+    """
+
+    def compile(self, grammar: Grammar) -> None:
+        """Nothing yet."""
+
+    def take_finished(self) -> list[GrammarFinished]:
+        """Nothing ever: the message comes from rank 0."""
+        return []
+
+    def keep(self, grammar: Grammar) -> CompiledGrammar:
+        """See `Grammars`. Raises InvalidRequestError where it can't be compiled here."""
+        self._made[grammar] = self._backend.result().compile(grammar)
+        return super().keep(grammar)
+
+
+def main(descriptor: int) -> NoReturn:
+    """Serves until the leader is gone; then, and after a failure that the leader is told, the exit code is 1."""
+    threading.Thread(target=_end_with_leader, daemon=True).start()
+    link = Link(Connection(descriptor))
+    try:
+        _serve(link)
+    except PeerLostError:
+        pass  # whoever ended first has said why
+    except ConfigError as error:
+        link.try_to_send(Fault(str(error), config=True))
+    except RankError as error:
+        link.try_to_send(Fault(str(error)))
+    except Exception as error:
+        logger.exception("a rank failed")
+        link.try_to_send(Fault(f"{type(error).__name__}: {error}"))
+    sys.stderr.flush()
+    os._exit(1)  # threads that wait for a sum or compile a grammar are not waited for
+
+
+def follow(engine: Engine, link: Link) -> NoReturn:
+    """Steps as rank 0 does, for ever. Raises RankError where the two differ, PeerLostError when rank 0 is gone."""
+    runner = engine.runner
+    assert isinstance(runner, FollowingRunner)
+    while True:
+        frame = link.receive()
+        if not isinstance(frame, Step):
+            raise runner.differs("rank 0 computes a batch, and this rank has none")
+        for message in frame.messages:
+            engine.receive(message)
+        engine.step()
+
+
+def _serve(link: Link) -> NoReturn:
+    begin = link.receive()
+    assert isinstance(begin, Begin)
+    config, rank = begin.config, begin.rank
+    parts = load_parts(config, rank)
+    link.send(Loaded(parts.num_slots))
+    join = link.receive()
+    assert isinstance(join, Join)
+    pool = parts.make_pool(join.num_slots)
+    runner = ForwardRunner(parts.decoder, parts.operations.backend(pool), pool)
+    grammars = FollowedGrammars(parts.load_grammar_backend, jump_forward=config.jump_forward)
+    engine = assemble(config, make_info(parts, pool), runner, parts.tokenizer, parts.eos_ids, grammars, SplitWeights())
+    engine.runner = FollowingRunner(runner, link, rank, engine.cache)
+    assert parts.group is not None
+    parts.group.join(find_store(join.port))
+    link.send(Ready(parts.rank_info(rank, join.num_slots)))
+    follow(engine, link)
+
+
+def _end_with_leader() -> NoReturn:
+    """Standard input closes when the leader's process is gone, whatever the main thread is doing."""
+    sys.stdin.buffer.read()
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
