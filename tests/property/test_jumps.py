@@ -52,7 +52,7 @@ def simulate(asked: list[SimRequest], config: EngineConfig, num_slots: int, *, j
             evictions.append((event.serial, event.num_tokens, event.time, event.last_access_time))
 
     simulation.engine.cache.listeners.append(listen)
-    timeline = simulation.run(asked, lambda: None)
+    timeline = simulation.run(asked, lambda output: None)
     simulation.engine.cache.check()
     nodes = [(node.serial, node.key, node.last_access_time, node.hit_count) for _, node in simulation.engine.cache.walk()]
     return len(made), timeline, evictions, nodes, simulation.engine.stats()

@@ -27,8 +27,8 @@ class SimulateOptions:
     replicas: str = "1"
     """Numbers of engines, each with a pool of its own, such as 1,4."""
 
-    router: str = "round-robin"
-    """How a request finds its replica: round-robin,random."""
+    router: str = "prefix"
+    """How a request finds its replica: prefix,round-robin,least-loaded,random."""
 
     max_running: int | None = None
     """Requests that run at once. By default as recorded, or 64."""

@@ -28,11 +28,11 @@ def print_predictions(predictions: Sequence[Prediction], cost: CostModel, longes
     varies = [name for name in VARYING if len({getattr(p.setting, name) for p in predictions}) > 1]
     fixed = [f"{name.replace('_', ' ')} {_short(getattr(predictions[0].setting, name))}" for name in VARYING if name not in varies]
     table = Table(title=", ".join(fixed), title_justify="left", box=SIMPLE)
-    heads = ("hit rate", "optimum", "saved", "evicted", "preempted", "refused", "TTFT", "p99", "tokens/s")
+    heads = ("hit rate", "optimum", "saved", "evicted", "preempted", "refused", "balance", "TTFT", "p99", "tokens/s")
     for head in [*(name.replace("_", " ") for name in varies), *heads]:
         table.add_column(head, justify="right")
     for p in predictions:
-        counts = (_short(p.saved_tokens), _short(p.evicted_tokens), str(p.preemptions), str(p.refused))
+        counts = (_short(p.saved_tokens), _short(p.evicted_tokens), str(p.preemptions), str(p.refused), f"{p.balance:.2f}")
         times = (_seconds(p.ttft_median_s), _seconds(p.ttft_p99_s), f"{p.tokens_per_s:,.1f}")
         own = (_short(getattr(p.setting, name)) for name in varies)
         table.add_row(*own, _percent(p.hit_rate), _percent(p.optimal_hit_rate), *counts, *times)

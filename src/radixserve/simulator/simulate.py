@@ -1,12 +1,13 @@
 """Requests through the real scheduler and the real cache, with a runner that only counts time.
 
 A request arrives at its time, or when fewer than `MAX_WAITING` wait before it: an engine is not given more than it can order, and
-the rest waits at the door, first come first served. Replicas are engines of their own; a router gives each request to one.
+the rest waits at the door, first come first served.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 from radixserve.batch import ForwardBatch
 from radixserve.config import EngineConfig
@@ -14,7 +15,7 @@ from radixserve.engine.counting_runner import CountedStep
 from radixserve.errors import ModelError
 from radixserve.limits import Limits
 from radixserve.messages import GenerateRequest, Output, RequestFailed
-from radixserve.req import SHARED, Req
+from radixserve.req import SHARED, ExtraKey, Req
 from radixserve.sampling_params import SamplingParams
 from radixserve.simulator.cost import CostModel, StepShape, shape_of
 from radixserve.simulator.jump import find_steady
@@ -28,6 +29,8 @@ END_ID = VOCAB_SIZE
 
 Progress = Callable[[], None]
 """Called for every request that has ended."""
+Listen = Callable[[Output | RequestFailed], None]
+"""Called for all that an engine answers."""
 
 
 @dataclass
@@ -40,6 +43,8 @@ class Timeline:
     prompt_tokens: int = 0
     cached_tokens: int = 0
     generated_tokens: int = 0
+    computed_tokens: int = 0
+    """Positions that the model would have run."""
     evicted_tokens: int = 0
     preemptions: int = 0
     steps: int = 0
@@ -90,47 +95,61 @@ class Simulation:
         limits = Limits(VOCAB_SIZE, max_len, num_slots // config.page_size * config.page_size, config.page_size)
         self.engine = counting_engine(config, limits, self.runner, END_ID)
         self.timeline = Timeline()
+        self._coming: deque[SimRequest] = deque()
 
-    def run(self, requests: Sequence[SimRequest], progress: Progress) -> Timeline:
+    def run(self, requests: Sequence[SimRequest], listen: Listen) -> Timeline:
         """Serves all requests, which are in order of arrival."""
-        coming = deque(requests)
-        while coming or self.engine.has_work:
-            if not self.engine.has_work:
-                self.runner.now_s = max(self.runner.now_s, coming[0].arrival_s)
-            if not self._let_in(coming) and self._jumps:
-                self._jump(coming)
-                self._let_in(coming)
-            self._step(progress)
-        return self._sum_up()
+        for request in requests:
+            self.take(request)
+        self.advance(inf, listen)
+        return self.sum_up()
 
-    def _let_in(self, coming: deque[SimRequest]) -> bool:
+    def take(self, request: SimRequest) -> None:
+        """A request that arrives after those taken before it, and not before the time that the engine was advanced to."""
+        self._coming.append(request)
+
+    def advance(self, until_s: float, listen: Listen) -> None:
+        """Makes all steps that begin before `until_s` with the requests that were taken."""
+        while self.runner.now_s < until_s and (self._coming or self.engine.has_work):
+            if not self.engine.has_work:
+                self.runner.now_s = max(self.runner.now_s, self._coming[0].arrival_s)
+            if not self._let_in() and self._jumps:
+                self._jump(until_s)
+                if self.runner.now_s >= until_s:
+                    return
+                self._let_in()
+            self._step(listen)
+
+    def _let_in(self) -> bool:
         """Takes in who has arrived; whether anybody has."""
         room = MAX_WAITING - len(self.engine.scheduler.waiting)
         anybody = False
-        while room > 0 and self._has_arrived(coming):
-            request = coming.popleft()
+        while room > 0 and self._has_arrived():
+            request = self._coming.popleft()
             self.runner.requests[str(request.number)] = request
             self.engine.receive(_message(request))
             room, anybody = room - 1, True
         return anybody
 
-    def _has_arrived(self, coming: deque[SimRequest]) -> bool:
-        return bool(coming) and coming[0].arrival_s <= self.runner.now_s
+    def _has_arrived(self) -> bool:
+        return bool(self._coming) and self._coming[0].arrival_s <= self.runner.now_s
 
-    def _jump(self, coming: deque[SimRequest]) -> None:
-        """Makes the steps at once in which only lengths change, up to the next arrival."""
+    def _jump(self, until_s: float) -> None:
+        """Makes the steps at once in which only lengths change, up to the next arrival or `until_s`."""
         scheduler = self.engine.scheduler
         steady = find_steady(scheduler, self.runner.left)
         if steady is None:
             return
         has_room = len(scheduler.waiting) < MAX_WAITING
         num_steps = 0
-        while num_steps < steady.num_steps and not (num_steps and has_room and self._has_arrived(coming)):
+        while num_steps < steady.num_steps and self.runner.now_s < until_s:
+            if num_steps and has_room and self._has_arrived():
+                break
             self.runner.pass_time(steady.shape(num_steps))
             num_steps += 1
         steady.take(self.engine, num_steps, self.runner.tokens)
 
-    def _step(self, progress: Progress) -> None:
+    def _step(self, listen: Listen) -> None:
         for output in self.engine.step():
             assert isinstance(output, Output | RequestFailed)
             if isinstance(output, RequestFailed):
@@ -139,27 +158,25 @@ class Simulation:
                 self.timeline.ttft_s.append(self.runner.now_s - self.runner.requests[output.rid].arrival_s)
             if isinstance(output, RequestFailed) or output.finish_reason is not None:
                 del self.runner.requests[output.rid]
-                progress()
+            listen(output)
 
-    def _sum_up(self) -> Timeline:
+    def sum_up(self) -> Timeline:
+        """What became of all requests."""
         stats, timeline = self.engine.stats(), self.timeline
         timeline.end_s = self.runner.now_s
         timeline.prompt_tokens, timeline.cached_tokens = stats.prompt_tokens, stats.cached_tokens
         timeline.generated_tokens, timeline.evicted_tokens = stats.generated_tokens, stats.evicted_tokens
         timeline.preemptions, timeline.steps = stats.num_preemptions, stats.num_steps
+        timeline.computed_tokens = stats.computed_tokens
         return timeline
 
 
+def namespace(request: SimRequest) -> ExtraKey:
+    """Where its tokens are kept. A simulated engine has no adapters: whatever tells namespaces apart becomes a salt."""
+    return SHARED if request.extra_key == SHARED else ExtraKey(cache_salt=repr(tuple(request.extra_key)))
+
+
 def _message(request: SimRequest) -> GenerateRequest:
-    """A simulated engine has no adapters: whatever tells namespaces apart becomes a salt."""
     params = SamplingParams(max_tokens=request.max_tokens)
-    salt = None if request.extra_key == SHARED else repr(tuple(request.extra_key))
+    salt = namespace(request).cache_salt
     return GenerateRequest(str(request.number), request.prompt(), params, request.priority, cache_salt=salt)
-
-
-def split(requests: Sequence[SimRequest], num_replicas: int, choose: Callable[[SimRequest], int]) -> Iterator[list[SimRequest]]:
-    """The requests of each replica; `choose` is asked for each in order of arrival."""
-    parts: list[list[SimRequest]] = [[] for _ in range(num_replicas)]
-    for request in requests:
-        parts[choose(request)].append(request)
-    yield from parts

@@ -1,9 +1,8 @@
 """`radixserve simulate`: which settings to try on what, one after another."""
 
 import itertools
-import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
@@ -14,19 +13,18 @@ import numpy as np
 from radixserve.cache.eviction import POLICIES
 from radixserve.config import EngineConfig, Order
 from radixserve.errors import ConfigError
+from radixserve.routing.policies import POLICIES as ROUTERS
+from radixserve.routing.router import Router
 from radixserve.scheduler.admission import ORDERS
 from radixserve.simulator.cost import CostModel, load
+from radixserve.simulator.fleet import Fleet
 from radixserve.simulator.optimum import Clairvoyant, infinite_hits, num_unique_tokens, uses_of
 from radixserve.simulator.options import SimulateOptions, names, numbers, sizes
 from radixserve.simulator.recordings import Recording, read_header
 from radixserve.simulator.replay import Replay
 from radixserve.simulator.requests import SimRequest, from_recording, from_trace
-from radixserve.simulator.simulate import Progress, Simulation, Timeline, split
+from radixserve.simulator.simulate import Progress, Simulation, Timeline
 from radixserve.simulator.traces import read_trace
-
-SEED = 0
-"""Of the random router."""
-ROUTERS = ["round-robin", "random"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +48,8 @@ class Prediction:
     refused: int
     """Requests that don't fit the pool."""
     hit_rate: float
+    balance: float
+    """Tokens computed by the replica that computed most, over the mean of all."""
     infinite_hit_rate: float
     optimal_hit_rate: float
     """Of the clairvoyant cache of the same size, all replicas' pools in one."""
@@ -102,7 +102,7 @@ def settings(subject: Subject, options: SimulateOptions, unique_tokens: int) -> 
     config = subject.config
     lists = (
         numbers("--replicas", options.replicas),
-        names("--router", options.router, ROUTERS),
+        names("--router", options.router, list(ROUTERS)),
         names("--policy", options.policy or config.eviction_policy, sorted(POLICIES)),
         names("--order", options.order or config.order, list(ORDERS)),
         numbers("--page-size", options.page_size or str(config.page_size)),
@@ -136,23 +136,16 @@ class WhatIf:
         """One for each of `settings`; `progress` is called for every request that ends."""
         for setting in self.settings:
             start_s = time.perf_counter()
-            timelines = [self._run(setting, part, progress) for part in self._parts(setting)]
+            fleet = Fleet([self._engine(setting) for _ in range(setting.replicas)], Router(setting.router))
+            timelines = fleet.run(self._requests, progress)
             yield self._predict(setting, timelines, time.perf_counter() - start_s)
 
-    def _parts(self, setting: Setting) -> Iterator[list[SimRequest]]:
-        draw = random.Random(SEED)
-        choose: dict[str, Callable[[SimRequest], int]] = {
-            "round-robin": lambda request: request.number % setting.replicas,
-            "random": lambda request: draw.randrange(setting.replicas),
-        }
-        return split(self._requests, setting.replicas, choose[setting.router])
-
-    def _run(self, setting: Setting, requests: list[SimRequest], progress: Progress) -> Timeline:
+    def _engine(self, setting: Setting) -> Simulation:
         config = replace(self._config, eviction_policy=setting.policy, order=setting.order, page_size=setting.page_size)
         if setting.num_slots < setting.page_size:
             raise ConfigError(f"--num-slots {setting.num_slots} is less than one page of {setting.page_size}: raise it")
-        max_len = max((request.prompt_len + request.max_tokens for request in requests), default=1)
-        return Simulation(config, setting.num_slots, max_len, self.cost).run(requests, progress)
+        max_len = max(request.prompt_len + request.max_tokens for request in self._requests)
+        return Simulation(config, setting.num_slots, max_len, self.cost)
 
     def _predict(self, setting: Setting, timelines: list[Timeline], simulated_in_s: float) -> Prediction:
         cached_tokens = sum(timeline.cached_tokens for timeline in timelines)
@@ -164,6 +157,7 @@ class WhatIf:
             requests=len(self._requests),
             refused=len(refused),
             hit_rate=cached_tokens / self._prompt_tokens,
+            balance=_balance(timelines),
             infinite_hit_rate=self._infinite_hits / self._prompt_tokens,
             optimal_hit_rate=self._optimum(setting.num_slots * setting.replicas, refused) / self._prompt_tokens,
             saved_tokens=cached_tokens,
@@ -184,3 +178,8 @@ class WhatIf:
             uses = [use for number, use in enumerate(self._uses) if number not in refused]
             self._optima[key] = Clairvoyant(uses, num_slots).hits
         return self._optima[key]
+
+
+def _balance(timelines: list[Timeline]) -> float:
+    computed = [timeline.computed_tokens for timeline in timelines]
+    return max(computed) * len(computed) / max(sum(computed), 1)
