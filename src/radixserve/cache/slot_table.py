@@ -11,8 +11,13 @@ class SlotTable:
     """int32 [max_running, max_context_len]; entry [row, position] is the slot of that row's token at that position."""
 
     def __init__(self, max_running: int, max_context_len: int, device: torch.device | str = "cpu") -> None:
-        self.table = torch.zeros((max_running, max_context_len), dtype=torch.int32, device=device)
-        self._host = self.table.numpy() if self.table.device.type == "cpu" else None
+        self._host: np.ndarray | None = None
+        if torch.device(device).type == "cpu":
+            # NumPy's zeros take memory where they are written; few requests are as long as a row.
+            self._host = np.zeros((max_running, max_context_len), dtype=np.int32)
+            self.table = torch.from_numpy(self._host)
+        else:
+            self.table = torch.zeros((max_running, max_context_len), dtype=torch.int32, device=device)
         self._free_rows = list(range(max_running - 1, -1, -1))
 
     @property

@@ -2,12 +2,13 @@
 
 `prefix` chooses the lowest expected cost, all of it in tokens:
 
-    tokens that must be computed there + tokens that are queued there + balance * tokens of the prompt * its share of recent work
+    RECOMPUTE * (tokens to compute there + BALANCE * tokens of the prompt * its share of recent work) + tokens queued there
 
-The first two are what the request waits for. So a prefix that is asked for more than one replica can bear is soon computed by
-a second, which has it then. The third is about those who come later: what a replica computes, it keeps, and it evicts as much for
-it. Work that is spread evenly lets all pools live equally long, as one large pool would; it fills all caches of an idle fleet
-rather than one. An average replica has a share of 1; an excess of 1 / BALANCE outweighs a prompt that is held whole.
+The last is what the request waits for. What is computed costs more than its own time: it delays all who come after, and takes
+the place of something else in the cache. So a queue may be longer where a prefix is held; a prefix that is asked for more than one
+replica can bear is computed by a second at last, which has it then. The share of recent work is 1 for an average replica. What a
+replica computes, it keeps, and it evicts as much for it: work that is spread evenly lets all pools live equally long, as one
+large pool would, and fills all caches of an idle fleet rather than one.
 
 Cost in tokens with load as the other side of it follows Srivatsa et al. 2024, "Preble: Efficient Distributed Prompt Scheduling for
 LLM Serving".
@@ -20,8 +21,10 @@ from typing import Protocol
 from radixserve.routing.prompt import Prompt
 from radixserve.routing.replica import Replica
 
-BALANCE = 4.0
-"""A replica with a quarter more of recent work than the average is avoided even by a prompt that it holds whole."""
+RECOMPUTE = 8
+"""How many queued tokens a token to compute is worth; `docs/design/routing.md` has what other weights do."""
+BALANCE = 1.0
+"""An excess of 1 / BALANCE over the average share outweighs a prompt that is held whole."""
 SEED = 0
 
 
@@ -39,7 +42,7 @@ class LowestCost:
     def choose(self, prompt: Prompt, replicas: Sequence[Replica]) -> Replica:
         average = sum(replica.recent_tokens for replica in replicas) / len(replicas)
         share_cost = BALANCE * prompt.num_tokens / average
-        return min(replicas, key=lambda r: r.num_missing(prompt) + r.queue_tokens + share_cost * r.recent_tokens)
+        return min(replicas, key=lambda r: RECOMPUTE * (r.num_missing(prompt) + share_cost * r.recent_tokens) + r.queue_tokens)
 
 
 class LeastLoaded:

@@ -48,11 +48,11 @@ class Fleet:
         """Serves all requests, which are in order of arrival; returns what became of those of each engine."""
 
         def heard(output: Output | RequestFailed) -> None:
+            if isinstance(output, Output) and output.completion_tokens == 1:
+                self._router.started(output.rid)
             if isinstance(output, RequestFailed) or output.finish_reason is not None:
                 self._router.ended(output.rid)
                 progress()
-            elif output.completion_tokens == 1:
-                self._router.started(output.rid)
 
         for arrival_s, arrived in groupby(requests, key=lambda request: request.arrival_s):
             for engine in self._engines.values():

@@ -1,0 +1,66 @@
+"""What a replica reports is what its cache holds: every whole page, and no other."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from radixserve.cache.prefix_cache import PrefixCache
+from radixserve.req import SHARED, ExtraKey, token_bytes
+from radixserve.routing.prompt import PAGE_LEN, Prompt
+from radixserve.routing.reporter import Reporter
+
+NUM_SLOTS = 10 * PAGE_LEN
+PARTS = st.lists(st.tuples(st.integers(0, 2), st.sampled_from([1, 3, 40, PAGE_LEN, 100, 200])), min_size=1, max_size=4)
+
+
+class Router:
+    """Takes down what it is told, and finds faults with the order."""
+
+    def __init__(self) -> None:
+        self.pages: set[int] = set()
+        self.parents: dict[int, int] = {}
+
+    def stored(self, pages: list[int]) -> None:
+        for page in pages:
+            assert page not in self.pages
+            assert self.parents.get(page, page) in self.pages | {page}
+            self.pages.add(page)
+
+    def removed(self, pages: list[int]) -> None:
+        for page in pages:
+            self.pages.remove(page)
+            assert all(self.parents.get(other) != page for other in self.pages)
+
+    def flushed(self) -> None:
+        self.pages.clear()
+
+
+@given(sent=st.lists(st.tuples(PARTS, st.sampled_from([None, "a"])), min_size=1, max_size=20), flush_at=st.integers(0, 30))
+@settings(max_examples=100, deadline=None)
+def test_reports_are_the_pages_of_the_tree(sent: list[tuple[list[tuple[int, int]], str | None]], flush_at: int) -> None:
+    cache, router = PrefixCache(NUM_SLOTS), Router()
+    cache.listeners.append(Reporter(router))
+    for number, (parts, salt) in enumerate(sent):
+        key = ExtraKey(cache_salt=salt) if salt else SHARED
+        tokens = token_bytes([token for token, count in parts for _ in range(count)])[: NUM_SLOTS * 4]
+        pages = Prompt.of(tokens, key).pages
+        router.parents |= dict(zip(pages[1:], pages[:-1], strict=True))
+        if number == flush_at:
+            cache.flush()
+        lease = cache.acquire(tokens, key)
+        cache.extend(lease, len(tokens) // 4)
+        for end in (len(tokens) // 8, len(tokens) // 4):
+            if end > lease.cached_len:
+                cache.publish(lease, tokens, end)
+        cache.release(lease)
+        assert router.pages == pages_of(cache)
+
+
+def pages_of(cache: PrefixCache) -> set[int]:
+    found: set[int] = set()
+    for extra_key, root in cache.tree.roots.items():
+        paths = [(child, b"") for child in root.children.values()]
+        while paths:
+            node, above = paths.pop()
+            found |= set(Prompt.of(above + node.key, extra_key).pages)
+            paths += [(child, above + node.key) for child in node.children.values()]
+    return found
