@@ -13,10 +13,10 @@ BIN := $(VENV)/bin
 export OMP_WAIT_POLICY ?= PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve demo test test-all check bench docs
+.PHONY: help setup serve demo test test-all conformance check bench docs
 
 help: ## List the targets.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(VENV)/installed ## Make .venv and install RadixServe and its tools in it.
 
@@ -31,6 +31,9 @@ test: $(VENV)/model ## Run the tests, without those marked slow.
 
 test-all: $(VENV)/model ## Run all tests, the slow ones too.
 	$(BIN)/python -m pytest $(ARGS)
+
+conformance: $(VENV)/model $(VENV)/lm-eval .venv-conformance/installed ## Run client libraries, evaluation and benchmark tools against a server.
+	$(BIN)/python -m pytest tests/conformance tests/server/test_openapi.py $(ARGS)
 
 check: setup ## Lint, check the format, the types and the direction of imports.
 	$(BIN)/ruff check
@@ -59,3 +62,13 @@ $(VENV)/installed: $(VENV)/torch pyproject.toml constraints.txt CMakeLists.txt $
 $(VENV)/model: $(VENV)/installed
 	$(BIN)/radixserve pull
 	@touch $@
+
+# What can't be installed is said here, and its tests are skipped.
+$(VENV)/lm-eval: $(VENV)/installed
+	@if $(BIN)/pip install --quiet -c constraints.txt "lm-eval[hf,api]"; then touch $@; \
+	else echo "lm-evaluation-harness can't be installed: its test is skipped"; fi
+
+.venv-conformance/installed: tests/conformance/tools.txt
+	@if $(PYTHON) -m venv .venv-conformance && .venv-conformance/bin/pip install --quiet "$(TORCH)" \
+	  && .venv-conformance/bin/pip install --quiet -r tests/conformance/tools.txt; then touch $@; \
+	else echo "guidellm and aiperf can't be installed: their tests are skipped"; fi

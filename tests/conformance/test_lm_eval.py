@@ -13,11 +13,11 @@ from transformers import PreTrainedTokenizerFast
 from radixserve.text.gguf_tokenizer import load_gguf
 from tests.server.running import RunningServer
 
-lm_eval = pytest.importorskip("lm_eval", reason="lm-evaluation-harness is not installed: pip install 'lm-eval[hf,api]'")
+lm_eval = pytest.importorskip("lm_eval", reason="lm-evaluation-harness is not installed: run `make conformance`")
 from lm_eval.models.huggingface import HFLM  # noqa: E402
 from lm_eval.models.openai_completions import LocalCompletionsAPI  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("default")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
 
 CAPITALS = {
     "France": "Paris",
