@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from radixserve.server.messages.body import NOT_HONOURED, CountBody, MessagesBody
-from radixserve.server.not_honoured import NotHonoured
+from radixserve.server.not_honoured import NotHonoured, OtherConstraints
 from radixserve.server.protocol import ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
 from radixserve.server.responses import body as responses
 from radixserve.server.responses.body import ResponsesBody
@@ -50,7 +50,9 @@ def said(endpoint: str) -> dict[str, str]:
 @pytest.mark.parametrize("endpoint", BODIES)
 def test_every_field_is_in_the_table_and_true(endpoint: str) -> None:
     body, table = BODIES[endpoint], said(endpoint)
-    refused = REFUSED_ALONE.get(endpoint, set()) | (set(NotHonoured.__struct_fields__) if issubclass(body, NotHonoured) else set())
+    refused = REFUSED_ALONE.get(endpoint, set()).union(
+        *(kind.__struct_fields__ for kind in (NotHonoured, OtherConstraints) if issubclass(body, kind))
+    )
     fields = set(body.__struct_fields__) - READ_AND_IGNORED
     assert {name for name, how in table.items() if how == "yes"} == fields - refused
     assert {name for name, how in table.items() if how == "refused"} == refused

@@ -89,6 +89,48 @@ REFUSED: list[dict[str, Any]] = [
 ]
 
 
+CONSTRAINED = {"json_schema": SCHEMA, "grammar": GBNF, "structured_outputs": {"regex": "a"}, "output_format": {"schema": SCHEMA}}
+ASKED: dict[str, dict[str, Any]] = {
+    "/v1/responses": {"input": "a"},
+    "/v1/messages": {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1},
+    "/v1/messages/count_tokens": {"messages": [{"role": "user", "content": "a"}]},
+    "/generate": {"text": "a"},
+}
+
+
+@pytest.mark.parametrize("route", ASKED)
+@pytest.mark.parametrize("field", CONSTRAINED)
+def test_a_constraint_by_the_name_of_another_api_is_refused(server: RunningServer, route: str, field: str) -> None:
+    reply = server.post(route, **ASKED[route], **{field: CONSTRAINED[field]})
+    assert reply.status_code == 400
+    assert f"{field} is not supported here: " in reply.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("route", "fields", "holds"),
+    [
+        (
+            CHAT,
+            body_of(CHAT) | {"response_format": {"type": "json_object", "schema": SCHEMA}},
+            "response_format.schema is not supported",
+        ),
+        (CHAT, body_of(CHAT) | {"grammar": GBNF}, "grammar is not supported by this server: send ebnf"),
+        (CHAT, body_of(CHAT) | {"structured_outputs": {"regex": "a", "choice": ["b"]}}, "structured_outputs holds two constraints"),
+        (COMPLETIONS, body_of(COMPLETIONS) | {"output_format": {}, "structural_tag": {"a": 1}}, "structural_tag is not supported"),
+        (
+            "/v1/responses",
+            {"input": "a", "text": {"format": {"type": "json_object", "schema": SCHEMA}}},
+            "send the type 'json_schema'",
+        ),
+        ("/generate", {"text": "a", "sampling_params": {"guided_json": SCHEMA}}, "guided_json is not supported here: send one of"),
+    ],
+)
+def test_a_constraint_that_would_be_lost_is_refused(server: RunningServer, route: str, fields: dict[str, Any], holds: str) -> None:
+    reply = server.post(route, **fields)
+    assert reply.status_code == 400
+    assert holds in reply.json()["error"]["message"]
+
+
 def test_streams_go_on_while_bad_grammars_are_refused(server: RunningServer) -> None:
     body = {"prompt": "Once", "max_tokens": 150, "temperature": 0, "ignore_eos": True}
     alone = server.post(COMPLETIONS, **body).json()["choices"][0]["text"]

@@ -32,6 +32,8 @@ class ResponseFormat(msgspec.Struct):
     structures: list[dict[str, Any]] | None = None
     triggers: list[str] | None = None
     format: dict[str, Any] | None = None
+    schema: Any = None
+    """Refused: elsewhere it stands beside the type `json_object`."""
 
 
 class StructuredOutputs(msgspec.Struct):
@@ -77,7 +79,8 @@ class ConstraintFields(NotHonoured, kw_only=True):
             raise InvalidRequestError("the schema is nested too deeply: flatten it", param="response_format") from None
         if len(found) > 1:
             first, second = found[0].field, found[1].field
-            raise InvalidRequestError(f"{second} is sent together with {first}: an answer can be held to one of them", param=second)
+            which = f"{second} holds two constraints" if first == second else f"{second} is sent together with {first}"
+            raise InvalidRequestError(f"{which}: an answer can be held to one of them", param=second)
         return found[0] if found else None
 
     def _constraints(self) -> Iterator[Constraint]:
@@ -100,6 +103,9 @@ class ConstraintFields(NotHonoured, kw_only=True):
 
 
 def _of_response_format(this: ResponseFormat) -> Grammar | None:
+    if this.schema is not None:
+        message = "response_format.schema is not supported: send the type 'json_schema' with the schema in json_schema.schema"
+        raise InvalidRequestError(message, param="response_format", code="unsupported")
     match this.type:
         case "json_object":
             return Grammar("json_object")

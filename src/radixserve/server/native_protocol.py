@@ -10,6 +10,7 @@ from msgspec import UNSET, UnsetType
 
 from radixserve.errors import InvalidRequestError
 from radixserve.sampling_params import Grammar, SamplingParams
+from radixserve.server.not_honoured import OtherConstraints
 from radixserve.server.protocol import Int, check_salt
 
 T = TypeVar("T")
@@ -30,7 +31,11 @@ NAMES = {
 """What this route calls the fields of SamplingParams."""
 
 
-class NativeSampling(msgspec.Struct, kw_only=True):
+CONSTRAINTS = ("json_schema", "regex", "ebnf", "structural_tag")
+"""Fields of `sampling_params` that hold the answer to a language."""
+
+
+class NativeSampling(OtherConstraints, kw_only=True):
     """`sampling_params` of /generate. At most one of `json_schema`, `regex`, `ebnf`, `structural_tag`."""
 
     max_new_tokens: Int | None = None
@@ -59,13 +64,14 @@ class NativeSampling(msgspec.Struct, kw_only=True):
 
     def refuse(self) -> None:
         """Raises InvalidRequestError naming the first field that can't be honoured."""
+        self.refuse_constraints(f"send one of {', '.join(CONSTRAINTS)}", CONSTRAINTS)
         for name, harmless in (("stop_regex", None), ("no_stop_trim", False)):
             if getattr(self, name) != harmless:
                 raise InvalidRequestError(f"{name} is not supported by this server: leave it out", param=name, code="unsupported")
 
-    def grammar(self) -> Grammar | None:
+    def constraint(self) -> Grammar | None:
         """The language that the answer must belong to. Raises InvalidRequestError when there are two."""
-        found = [name for name in ("json_schema", "regex", "ebnf", "structural_tag") if getattr(self, name) is not None]
+        found = [name for name in CONSTRAINTS if getattr(self, name) is not None]
         if len(found) > 1:
             raise InvalidRequestError(f"{found[1]} and {found[0]} are both given: send one of them", param=found[1])
         if not found:
@@ -94,12 +100,12 @@ class NativeSampling(msgspec.Struct, kw_only=True):
             logprobs=logprobs,
             prompt_logprobs=None if start is None else logprobs,
             logprob_start_len=start or 0,
-            grammar=self.grammar(),
+            grammar=self.constraint(),
             skip_special_tokens=self.skip_special_tokens,
         )
 
 
-class NotTaken(msgspec.Struct, kw_only=True):
+class NotTaken(OtherConstraints, kw_only=True):
     """Fields that this server can't honour: they are refused by name."""
 
     input_embeds: Any = None
@@ -133,6 +139,7 @@ class NativeBody(NotTaken, kw_only=True):
 
     def refuse(self) -> None:
         """Raises InvalidRequestError naming the first field that can't be honoured."""
+        self.refuse_constraints("send it in sampling_params")
         for name in NotTaken.__struct_fields__:
             if getattr(self, name):
                 raise InvalidRequestError(f"{name} is not supported by this server: leave it out", param=name, code="unsupported")

@@ -9,6 +9,7 @@ from radixserve.errors import InvalidRequestError
 from radixserve.sampling_params import Grammar
 from radixserve.server.conversation import Conversation
 from radixserve.server.messages.history import read_history, read_text
+from radixserve.server.not_honoured import OtherConstraints
 from radixserve.server.protocol import Int
 from radixserve.server.tool_fields import FunctionBody, NamedChoice, NamedFunction, ToolBody, ToolChoice, read_tools, tool_use
 
@@ -41,7 +42,7 @@ class Use(msgspec.Struct):
 class Thinking(msgspec.Struct):
     """The template is told as `enable_thinking`, where it knows that; a budget can't be kept."""
 
-    type: str
+    type: Literal["enabled", "disabled", "adaptive"]
     budget_tokens: Int | None = None
 
 
@@ -59,7 +60,7 @@ class OutputConfig(msgspec.Struct):
     format: OutputFormat | None = None
 
 
-class CountBody(msgspec.Struct, kw_only=True):
+class CountBody(OtherConstraints, kw_only=True):
     """Body of /v1/messages/count_tokens: what makes the prompt."""
 
     model: str | None = None
@@ -78,6 +79,7 @@ class CountBody(msgspec.Struct, kw_only=True):
         for name in NOT_HONOURED:
             if getattr(self, name):
                 raise InvalidRequestError(f"{name} is not supported by this server: leave it out", param=name, code="unsupported")
+        self.refuse_constraints("send output_config.format, or ask /v1/chat/completions")
 
     def conversation(self) -> Conversation:
         """What is to be answered. An answer goes on from a last message of the assistant. Raises InvalidRequestError."""

@@ -8,6 +8,7 @@ import msgspec
 from radixserve.errors import InvalidRequestError
 from radixserve.sampling_params import Grammar
 from radixserve.server.conversation import Conversation
+from radixserve.server.not_honoured import OtherConstraints
 from radixserve.server.protocol import Int
 from radixserve.server.responses.items import Item, read_items
 from radixserve.server.tool_fields import (
@@ -61,7 +62,7 @@ class Reasoning(msgspec.Struct):
     summary: str | None = None
 
 
-class ResponsesBody(msgspec.Struct, kw_only=True):
+class ResponsesBody(OtherConstraints, kw_only=True):
     """None always means "not given"."""
 
     model: str | None = None
@@ -101,6 +102,7 @@ class ResponsesBody(msgspec.Struct, kw_only=True):
         for name in NOT_HONOURED:
             if getattr(self, name):
                 raise InvalidRequestError(f"{name} is not supported by this server: leave it out", param=name, code="unsupported")
+        self.refuse_constraints("send text.format, or ask /v1/chat/completions")
         if self.truncation not in (None, "disabled"):
             message = f"truncation is {self.truncation[:40]!r}: nothing is left out of a prompt here; send 'disabled'"
             raise InvalidRequestError(message, param="truncation", code="unsupported")
@@ -175,7 +177,12 @@ def _named(tool: Any) -> NamedTool:
 
 
 def _constraint(form: TextFormat | None) -> Grammar | None:
-    if form is None or form.type == "text":
+    if form is None:
+        return None
+    if form.type != "json_schema" and form.schema is not None:
+        message = f"text.format holds a schema and has the type {form.type!r}: send the type 'json_schema', or leave the schema out"
+        raise InvalidRequestError(message, param="text")
+    if form.type == "text":
         return None
     if form.type == "json_object":
         return Grammar("json_object")
