@@ -162,7 +162,7 @@ def test_adapters_are_replayed_and_keep_their_namespaces_in_simulations(tmp_path
     assert engine.stats().cached_tokens == 4
     asked = from_recording(Recording(path))
     assert [request.extra_key.adapter_load for request in asked] == [1, 0, 1, 2]
-    timeline = Simulation(EngineConfig(), 160, 64, load_cost_model(None)).run(asked, lambda: None)
+    timeline = Simulation(EngineConfig(), 160, 64, load_cost_model(None)).run(asked, lambda output: None)
     assert timeline.cached_tokens == 4
 
 

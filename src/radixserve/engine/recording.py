@@ -126,7 +126,7 @@ class Salt:
                 return LoadAdapter(self._name(message.rid), self._name(message.name), self._name(message.directory))
             case UnloadAdapter():
                 return UnloadAdapter(self._name(message.rid), self._name(message.name))
-            case AbortRequest() | FlushRequest() | UnloadAdapter() | UpdateWeightsRequest():
+            case AbortRequest() | FlushRequest() | UpdateWeightsRequest():
                 return msgspec.structs.replace(message, rid=self._name(message.rid))
             case WatchRequest() | ExplainRequest() | TopRequest():
                 return None

@@ -1,7 +1,16 @@
 """Adapters by name: which namespace a request gets, what unloading drops, and what is refused."""
 
 from radixserve.engine.engine import Engine
-from radixserve.messages import CacheAct, CommandResult, GenerateRequest, LoadAdapter, Output, RequestFailed, UnloadAdapter
+from radixserve.messages import (
+    CacheAct,
+    CommandResult,
+    GenerateRequest,
+    LoadAdapter,
+    Output,
+    RequestFailed,
+    UnloadAdapter,
+    UpdateWeightsRequest,
+)
 from radixserve.req import token_bytes
 from radixserve.sampling_params import SamplingParams
 from tests.hash_runner import hash_engine
@@ -120,3 +129,11 @@ def test_rows_of_one_adapter_come_together_in_a_step() -> None:
     run(engine)
     assert seen[0] == ([0, 0, 1, 1, 2, 2], [(1, 4, 8), (2, 8, 12)])
     assert seen[1] == ([0, 0, 1, 1, 2, 2], [(1, 2, 4), (2, 4, 6)])
+
+
+def test_other_weights_are_refused_while_adapters_are_loaded_for_these() -> None:
+    engine = loaded("a", "b")
+    engine.receive(UpdateWeightsRequest("w", "other"))
+    (failed,) = engine.step()
+    assert isinstance(failed, RequestFailed)
+    assert failed.message == "adapters are loaded that were made for the present weights: unload a, b first"
