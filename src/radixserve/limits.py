@@ -59,7 +59,7 @@ class Limits(msgspec.Struct, frozen=True):
             raise InvalidRequestError(
                 # Clients know a full context by these first words.
                 f"this model's maximum context length is {self.max_context_len} tokens: the prompt has {prompt_len} tokens and "
-                f"max_tokens is {asked}, {prompt_len + asked} in all; shorten the prompt or lower max_tokens",
+                f"max_tokens is {asked}, {prompt_len + asked} in all; shorten the prompt or ask for fewer tokens",
                 param="max_tokens" if prompt_len < self.max_context_len else "prompt",
                 code=code,
             )

@@ -95,7 +95,12 @@ BAD: list[tuple[str, dict[str, Any], str, list[str]]] = [
     (CHAT, {"messages": HI, "logprobs": True, "top_logprobs": 10**9}, "top_logprobs", ["1000000000", "20"]),
     (CHAT, {"messages": HI, "logprobs": 3}, "logprobs", ["3", "bool"]),
     (CHAT, {"messages": HI, "tools": [{"type": "function"}]}, "tools", ["function"]),
-    (CHAT, {"messages": HI, "tools": [{"type": "web_search", "function": {"name": "f"}}]}, "tools", ["web_search"]),
+    (
+        CHAT,
+        {"messages": HI, "tools": [{"type": "web_search", "function": {"name": "f"}}]},
+        "tools",
+        ["web_search", "must be 'function'"],
+    ),
     (CHAT, {"messages": HI, "tools": [{"function": {"name": "a b"}}]}, "tools", ["a b"]),
     (CHAT, {"messages": HI, "tools": [{"function": {"name": "f"}}] * 2}, "tools", ["'f'"]),
     (CHAT, {"messages": HI, "tools": [{"function": {"name": f"f{i}"}} for i in range(129)]}, "tools", ["129", "128"]),
@@ -105,7 +110,7 @@ BAD: list[tuple[str, dict[str, Any], str, list[str]]] = [
     (CHAT, {"messages": HI, "tool_choice": {"function": {"name": "g"}}}, "tool_choice", ["type"]),
     (CHAT, {"messages": HI, "tool_choice": {"type": "allowed_tools", "allowed_tools": {"tools": []}}}, "tool_choice", ["none"]),
     (CHAT, {"messages": HI, "functions": [{"name": "f"}]}, "functions", ["not supported"]),
-    (CHAT, {"messages": HI, "response_format": {"type": "yaml"}}, "response_format", ["yaml"]),
+    (CHAT, {"messages": HI, "response_format": {"type": "yaml"}}, "response_format", ["yaml", "'json_schema'"]),
     (CHAT, {"messages": HI, "response_format": {"type": "json_schema"}}, "response_format", ["json_schema"]),
     (
         CHAT,

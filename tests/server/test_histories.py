@@ -64,6 +64,11 @@ def test_other_blocks_are_refused_by_place(content: list[dict[str, Any]]) -> Non
         read_history([("user", content)])
 
 
+def test_a_thought_is_text() -> None:
+    with pytest.raises(InvalidRequestError, match=r"messages\[0\]\.content\[0\] must have a text as thinking"):
+        read_history([("assistant", [{"type": "thinking", "thinking": 5}])])
+
+
 @pytest.mark.parametrize("wrong", [{"name": 1}, {"input": "{}"}, {"input": None}])
 def test_a_call_needs_a_name_and_an_object(wrong: dict[str, Any]) -> None:
     block = {"type": "tool_use", "id": "1", "name": "f", "input": {}} | wrong

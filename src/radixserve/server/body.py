@@ -4,6 +4,7 @@ import re
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec import inspect
 from starlette.requests import Request
 
 from radixserve.errors import InvalidRequestError
@@ -26,7 +27,7 @@ async def read_body(request: Request, kind: type[Body], max_bytes: int) -> Body:
     try:
         return msgspec.json.decode(raw, type=kind)
     except msgspec.ValidationError as error:
-        raise _wrong_type(str(error), raw) from None
+        raise _wrong_type(str(error), raw, kind) from None
     except msgspec.DecodeError as error:
         raise InvalidRequestError(f"the body is not valid JSON: {error}{_near(str(error), raw)}", code="invalid_json") from None
     except RecursionError:
@@ -53,7 +54,7 @@ def _too_large(size: str, max_bytes: int) -> HttpError:
     return HttpError(413, message, code="body_too_large", close=True)
 
 
-def _wrong_type(message: str, raw: bytes) -> InvalidRequestError:
+def _wrong_type(message: str, raw: bytes, kind: type[msgspec.Struct]) -> InvalidRequestError:
     """Says msgspec's "Expected `int`, got `str` - at `$.n`" as "n is 'three': expected int, got str"."""
     reason, path = read_fault(message)
     keys = re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", path)
@@ -62,7 +63,27 @@ def _wrong_type(message: str, raw: bytes) -> InvalidRequestError:
             return InvalidRequestError(f"{missing[1]} is missing: it must be sent", param=missing[1])
         return InvalidRequestError(f"the body is wrong: {reason}")
     field = "".join(name or f"[{index}]" if i == 0 or index else f".{name}" for i, (name, index) in enumerate(keys))
+    if reason.startswith("invalid enum value") and (allowed := _allowed(kind, [name for name, _ in keys])):
+        reason = f"must be {', '.join(allowed)}"
     return InvalidRequestError(f"{field}{_value(raw, keys)}: {reason}", param=keys[0][0] or field)
+
+
+def _allowed(kind: type[msgspec.Struct], names: list[str]) -> list[str]:
+    """The values that a place may have, where its type lists them. `names`: of the fields that lead to it, "" in lists."""
+    here = _alternatives(inspect.type_info(kind))
+    for name in names:
+        here = [inner for outer in here for inner in _inside(outer, name)]
+    return [repr(value) for one in here if isinstance(one, inspect.LiteralType) for value in one.values]
+
+
+def _inside(outer: inspect.Type, name: str) -> list[inspect.Type]:
+    if isinstance(outer, inspect.StructType):
+        return [inner for field in outer.fields if field.encode_name == name for inner in _alternatives(field.type)]
+    return _alternatives(outer.item_type) if isinstance(outer, inspect.ListType) else []
+
+
+def _alternatives(one: inspect.Type) -> list[inspect.Type]:
+    return list(one.types) if isinstance(one, inspect.UnionType) else [one]
 
 
 def _value(raw: bytes, keys: list[tuple[str, str]]) -> str:

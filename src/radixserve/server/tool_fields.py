@@ -73,9 +73,7 @@ def read_tools(bodies: list[ToolBody]) -> list[Tool]:
     names = [tool.name for tool in tools]
     for index, name in enumerate(names):
         if not _NAME.fullmatch(name):
-            message = (
-                f"tools[{index}].function.name is {name[:80]!r}: must be 1 to 64 letters, digits, dots, dashes and underscores"
-            )
+            message = f"the name of tools[{index}] is {name[:80]!r}: must be 1 to 64 letters, digits, dots, dashes and underscores"
             raise InvalidRequestError(message, param="tools")
         if name in names[:index]:
             raise InvalidRequestError(f"tools has two functions named {name!r}: give each its own name", param="tools")
@@ -92,7 +90,7 @@ def tool_use(tools: list[Tool], choice: ToolChoice, *, parallel: bool) -> ToolUs
             raise InvalidRequestError("tool_choice allows no tools: name at least one, or send none", param="tool_choice")
         return ToolUse(tools=allowed, choice=choice.allowed_tools.mode, parallel=parallel, others=len(allowed) < len(tools))
     if choice == "required" and not tools:
-        raise InvalidRequestError("tool_choice is 'required': send at least one of tools", param="tool_choice")
+        raise InvalidRequestError("tool_choice demands a call: send at least one of tools", param="tool_choice")
     if choice not in _CHOICES:
         message = f"tool_choice is {choice[:80]!r}: must be auto, none, required, or an object that names a function"
         raise InvalidRequestError(message, param="tool_choice")

@@ -57,7 +57,9 @@ def _tool_calls(calls: Any, where: str) -> list[dict[str, Any]]:
 
 def _tool_call(call: dict[str, Any], where: str) -> dict[str, Any]:
     function = call.get("function")
-    if not isinstance(function, dict) or not isinstance(function.get("arguments"), str):
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        raise InvalidRequestError(f"{where}.function.name is missing or not text: must be the tool's name", param="messages")
+    if not isinstance(function.get("arguments"), str):
         return call
     try:
         arguments = json.loads(function["arguments"] or "{}")

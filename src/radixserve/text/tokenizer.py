@@ -132,7 +132,7 @@ class Tokenizer:
         try:
             return self._markers.shield(value)
         except RecursionError as error:
-            raise InvalidRequestError(f"{param} is nested too deeply", param=param) from error
+            raise InvalidRequestError(f"{param} is nested too deeply: flatten it", param=param) from error
 
     def _encode_rendered(self, rendered: str) -> list[int]:
         ids: list[int] = []

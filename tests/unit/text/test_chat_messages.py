@@ -48,8 +48,10 @@ def test_absent_content_is_empty_and_arguments_are_parsed() -> None:
         ([{"role": "user", "content": ["x"]}], "type 'str'"),
         ([{"role": "user", "content": [{"type": "text", "text": None}]}], "text is missing"),
         ([{"role": "assistant", "tool_calls": "x"}], "list of objects"),
-        ([{"role": "assistant", "tool_calls": [{"function": {"arguments": "{"}}]}], "arguments is not JSON"),
-        ([{"role": "assistant", "tool_calls": [{"function": {"arguments": "[" * 100_000}}]}], "arguments is not JSON"),
+        ([{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}], "arguments is not JSON"),
+        ([{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "[" * 100_000}}]}], "arguments is not JSON"),
+        ([{"role": "assistant", "tool_calls": [{}]}], "function.name is missing"),
+        ([{"role": "assistant", "tool_calls": [{"function": {"name": 5}}]}], "function.name is missing"),
     ],
 )
 def test_other_shapes_are_refused(messages: Any, reason: str) -> None:

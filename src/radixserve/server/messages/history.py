@@ -52,7 +52,7 @@ def _assistant(content: list[dict[str, Any]], where: str) -> dict[str, Any]:
     for index, block in enumerate(content):
         match block.get("type"):
             case "thinking":
-                message["reasoning_content"] = message.get("reasoning_content", "") + str(block.get("thinking", ""))
+                message["reasoning_content"] = message.get("reasoning_content", "") + _thought(block, f"{where}[{index}]")
             case "redacted_thinking":
                 pass  # nobody here can read it
             case "tool_use":
@@ -60,6 +60,13 @@ def _assistant(content: list[dict[str, Any]], where: str) -> dict[str, Any]:
             case _:
                 message["content"] += _part(block, f"{where}[{index}]")["text"]
     return message
+
+
+def _thought(block: dict[str, Any], where: str) -> str:
+    thought = block.get("thinking")
+    if not isinstance(thought, str):
+        raise _wrong(where, "must have a text as thinking")
+    return thought
 
 
 def _call(block: dict[str, Any], where: str) -> dict[str, Any]:
