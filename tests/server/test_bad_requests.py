@@ -125,6 +125,13 @@ BAD: list[tuple[str, dict[str, Any], str, list[str]]] = [
         ["uniqueItems"],
     ),
     (CHAT, {"messages": HI, "response_format": {"type": "json_object"}, "regex": "a"}, "regex", ["response_format"]),
+    (
+        CHAT,
+        {"messages": HI, "add_generation_prompt": True, "continue_final_message": True},
+        "continue_final_message",
+        ["add_generation_prompt"],
+    ),
+    (CHAT, {"messages": HI, "text": {"format": {"type": "json_object"}}}, "text", ["response_format"]),
     (CHAT, {"messages": HI, "modalities": ["audio"]}, "modalities", ["not supported"]),
     (CHAT, {"messages": HI, "max_tokens": 3, "max_completion_tokens": 4}, "max_completion_tokens", ["3", "4"]),
     ("/tokenize", {}, "prompt", ["prompt", "messages"]),

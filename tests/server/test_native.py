@@ -102,6 +102,8 @@ def test_a_regex_constrains(server: RunningServer) -> None:
         ({"text": "a", "sampling_params": {"temperature": -1}}, "temperature", "-1"),
         ({"text": "a", "sampling_params": {"regex": "a", "ebnf": "b"}}, "ebnf", "send one of them"),
         ({"text": "a", "sampling_params": {"regex": "["}}, "regex", "regex: "),
+        ({"text": ["a", "b"], "sampling_params": [{}, {"regex": "["}]}, "regex", "regex: "),
+        ({"text": ["a", "b"], "sampling_params": [{"regex": "a"}, {"ebnf": "["}]}, "sampling_params", "the ebnf can't"),
         ({"text": "a", "sampling_params": {"stop_regex": "a"}}, "stop_regex", "not supported"),
         ({"text": "a", "sampling_params": [{}, {}]}, "sampling_params", "2 entries for 1 prompts"),
         ({"text": ["a", "b"], "sampling_params": [{}, {"n": 2}]}, "n", "differs"),

@@ -46,8 +46,9 @@ async def generate(request: Request) -> Generation:
         requests = _requests(body, prompts, record.id, service)
     except InvalidRequestError as error:
         raise renamed(error, names) from None
-    if (grammar := requests[0].params.grammar) is not None:
-        names["grammar"] = grammar.kind
+    kinds = {request.params.grammar.kind for request in requests if request.params.grammar is not None}
+    if kinds:
+        names["grammar"] = kinds.pop() if len(kinds) == 1 else "sampling_params"
     n = requests[0].params.n
     several = isinstance(body.text, list) or (body.input_ids is not None and isinstance(body.input_ids[0], list))
     shape = NativeShape(service.tokenizer, requests, prompts, n, several or n > 1, body.return_text_in_logprobs)

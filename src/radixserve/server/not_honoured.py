@@ -22,6 +22,8 @@ class NotHonoured(msgspec.Struct, kw_only=True):
     grammar: Any = None
     structural_tag: Any = None
     output_format: Any = None
+    output_config: Any = None
+    text: Any = None
 
     def refuse(self) -> None:
         """Raises InvalidRequestError naming the first of them that was sent."""
@@ -64,6 +66,8 @@ INSTEAD = {
     "grammar": "send ebnf",
     "structural_tag": "send response_format with the type 'structural_tag'",
     "output_format": "send response_format",
+    "output_config": "send response_format",
+    "text": "send response_format",
 }
 """What a client can do other than leave a field out."""
 

@@ -140,6 +140,9 @@ class ChatBody(GenerationBody, kw_only=True):
         """What is to be answered. Raises InvalidRequestError for tools that can't be used."""
         tools = read_tools(self.tools or [])
         continues = bool(self.continue_final_message)
+        if continues and self.add_generation_prompt:
+            message = "add_generation_prompt and continue_final_message are both true: an answer begins a turn or goes on with one"
+            raise InvalidRequestError(message, param="continue_final_message")
         effort = {} if self.reasoning_effort is None else {"reasoning_effort": self.reasoning_effort}
         return Conversation(
             messages=self.messages,
