@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 
 from radixserve.errors import InvalidRequestError
 from radixserve.sampling_params import Grammar, SamplingParams
-from radixserve.server.not_honoured import OtherConstraints
+from radixserve.server.not_honoured import OtherConstraints, refuse_fields
 from radixserve.server.protocol import Int, check_salt
 
 T = TypeVar("T")
@@ -105,19 +105,19 @@ class NativeSampling(OtherConstraints, kw_only=True):
         )
 
 
-class NotTaken(OtherConstraints, kw_only=True):
-    """Fields that this server can't honour: they are refused by name."""
+NOT_HONOURED = (
+    "input_embeds",
+    "image_data",
+    "audio_data",
+    "video_data",
+    "session_params",
+    "token_ids_logprob",
+    "return_hidden_states",
+)
+"""Fields without which the answer would be another than the client asked for."""
 
-    input_embeds: Any = None
-    image_data: Any = None
-    audio_data: Any = None
-    video_data: Any = None
-    session_params: Any = None
-    token_ids_logprob: Any = None
-    return_hidden_states: Any = None
 
-
-class NativeBody(NotTaken, kw_only=True):
+class NativeBody(OtherConstraints, kw_only=True):
     """Body of /generate: `text` or `input_ids`, one prompt or a list of them."""
 
     text: str | list[str] | None = None
@@ -136,13 +136,18 @@ class NativeBody(NotTaken, kw_only=True):
     """Names of loaded adapters; null: the base."""
     extra_key: str | None = None
     """Requests share cached prefixes only when these are equal: the `cache_salt` of other routes."""
+    input_embeds: Any = None
+    image_data: Any = None
+    audio_data: Any = None
+    video_data: Any = None
+    session_params: Any = None
+    token_ids_logprob: Any = None
+    return_hidden_states: Any = None
 
     def refuse(self) -> None:
         """Raises InvalidRequestError naming the first field that can't be honoured."""
         self.refuse_constraints("send it in sampling_params")
-        for name in NotTaken.__struct_fields__:
-            if getattr(self, name):
-                raise InvalidRequestError(f"{name} is not supported by this server: leave it out", param=name, code="unsupported")
+        refuse_fields(self, NOT_HONOURED)
         if (self.text is None) == (self.input_ids is None):
             raise InvalidRequestError("send either text or input_ids, not both and not neither", param="text")
         check_salt(self.extra_key, "extra_key")

@@ -1,6 +1,6 @@
 """Fields of requests that would change the answer and that this server can't honour: refused by name instead of being ignored."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import msgspec
@@ -58,6 +58,13 @@ class OtherConstraints(msgspec.Struct, kw_only=True):
         for name in OtherConstraints.__struct_fields__:
             if name not in honoured and getattr(self, name) is not None:
                 raise InvalidRequestError(f"{name} is not supported here: {remedy}", param=name, code="unsupported")
+
+
+def refuse_fields(body: msgspec.Struct, names: Iterable[str]) -> None:
+    """Raises InvalidRequestError naming the first of these fields that was sent."""
+    for name in names:
+        if getattr(body, name):
+            raise InvalidRequestError(f"{name} is not supported by this server: leave it out", param=name, code="unsupported")
 
 
 INSTEAD = {

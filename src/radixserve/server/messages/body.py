@@ -9,7 +9,7 @@ from radixserve.errors import InvalidRequestError
 from radixserve.sampling_params import Grammar
 from radixserve.server.conversation import Conversation
 from radixserve.server.messages.history import read_history, read_text
-from radixserve.server.not_honoured import OtherConstraints
+from radixserve.server.not_honoured import OtherConstraints, refuse_fields
 from radixserve.server.protocol import Int
 from radixserve.server.tool_fields import FunctionBody, NamedChoice, NamedFunction, ToolBody, ToolChoice, read_tools, tool_use
 
@@ -76,9 +76,7 @@ class CountBody(OtherConstraints, kw_only=True):
 
     def refuse(self) -> None:
         """Raises InvalidRequestError naming the first field that can't be honoured."""
-        for name in NOT_HONOURED:
-            if getattr(self, name):
-                raise InvalidRequestError(f"{name} is not supported by this server: leave it out", param=name, code="unsupported")
+        refuse_fields(self, NOT_HONOURED)
         self.refuse_constraints("send output_config.format, or ask /v1/chat/completions")
 
     def conversation(self) -> Conversation:

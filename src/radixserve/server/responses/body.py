@@ -8,7 +8,7 @@ import msgspec
 from radixserve.errors import InvalidRequestError
 from radixserve.sampling_params import Grammar
 from radixserve.server.conversation import Conversation
-from radixserve.server.not_honoured import OtherConstraints
+from radixserve.server.not_honoured import OtherConstraints, refuse_fields
 from radixserve.server.protocol import Int
 from radixserve.server.responses.items import Item, read_items
 from radixserve.server.tool_fields import (
@@ -99,9 +99,7 @@ class ResponsesBody(OtherConstraints, kw_only=True):
 
     def refuse(self) -> None:
         """Raises InvalidRequestError naming the first field that can't be honoured."""
-        for name in NOT_HONOURED:
-            if getattr(self, name):
-                raise InvalidRequestError(f"{name} is not supported by this server: leave it out", param=name, code="unsupported")
+        refuse_fields(self, NOT_HONOURED)
         self.refuse_constraints("send text.format, or ask /v1/chat/completions")
         if self.truncation not in (None, "disabled"):
             message = f"truncation is {self.truncation[:40]!r}: nothing is left out of a prompt here; send 'disabled'"
