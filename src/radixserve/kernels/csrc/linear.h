@@ -12,7 +12,7 @@
 #include "gemm.h"
 #include "int8.h"
 
-// Memory on huge pages where it fills one and the system gives them on request: weights are read in order, once a step.
+// Memory on huge pages where it fills a quarter of one and the system gives them on request: weights are read in order, once a step.
 class HugeMemory {
   public:
     explicit HugeMemory(size_t bytes);
