@@ -46,7 +46,7 @@ def test_every_stream_is_measured_beside_every_disturbance(
 def test_tokens_made_for_clients_that_are_gone_are_counted(server: RunningServer) -> None:
     async def leave() -> Any:
         async with BenchClient(server.url) as client:
-            return await leave_all(client, "tiny", 3, 8)
+            return await leave_all(client, "tiny", 3, 64)
 
     before = server.wait_idle()["finished"].get("abort", 0)
     departure = asyncio.run(leave())

@@ -33,7 +33,7 @@ async def leave_all(client: BenchClient, model: str, streams: int, output_len: i
 
     Raises ConfigError when the server doesn't become idle.
     """
-    before = (await _idle(client))["generated_tokens"]
+    before = await _idle(client)
     read = [0] * streams
     all_read = asyncio.Event()
 
@@ -51,24 +51,28 @@ async def leave_all(client: BenchClient, model: str, streams: int, output_len: i
     for task in (*tasks, waiting):
         task.cancel()
     await asyncio.gather(*tasks, waiting, return_exceptions=True)
-    after = await _idle(client)
+    after = await _idle(client, _num_ended(before) + streams)
     if not all_read.is_set():
         raise ConfigError("a stream ended before it was left: lower --streams or --output-len")
     return Departure(
         streams=streams,
-        steps=(after["generated_tokens"] - before - sum(read)) / streams,
+        steps=(after["generated_tokens"] - before["generated_tokens"] - sum(read)) / streams,
         freed=after["free_slots"] + after["evictable_slots"] == after["num_slots"],
     )
 
 
-async def _idle(client: BenchClient) -> dict[str, Any]:
-    """The engine's figures when nothing waits or runs."""
+async def _idle(client: BenchClient, num_ended: int = 0) -> dict[str, Any]:
+    """The engine's figures when nothing waits or runs, and `num_ended` requests have ended: older figures may be idle too."""
     for _ in range(round(IDLE_WITHIN_S / POLL_S)):
         stats: dict[str, Any] = (await client.request("GET", "/server_info")).json()["stats"]
-        if stats["num_running"] == 0 == stats["num_waiting"]:
+        if stats["num_running"] == 0 == stats["num_waiting"] and _num_ended(stats) >= num_ended:
             return stats
         await asyncio.sleep(POLL_S)
     raise ConfigError(f"the server was not idle for {IDLE_WITHIN_S:g} s: nobody else may use it meanwhile")
+
+
+def _num_ended(stats: dict[str, Any]) -> int:
+    return sum(stats["finished"].values())
 
 
 def _body(model: str, number: int, max_tokens: int) -> dict[str, Any]:
