@@ -62,9 +62,8 @@ async def chat_completions(request: Request) -> Generation:
         chunk_usage=UNSET if stream_usage == "none" else None,
         turn=turn,
     )
-    return Generation(
-        service.client, service.metrics, record, Chunks(shape, stream_usage), requests, params.n, bool(body.stream), names
-    )
+    chunks = Chunks(shape, stream_usage == "each", None if stream_usage == "none" else shape.usage_chunk)
+    return Generation(service.client, service.metrics, record, chunks, requests, params.n, bool(body.stream), names)
 
 
 @dataclass

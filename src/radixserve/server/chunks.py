@@ -9,7 +9,6 @@ import msgspec
 from radixserve.messages import Output
 from radixserve.server.answers import Answer
 from radixserve.server.errors import error_body
-from radixserve.server.protocol import StreamUsage
 from radixserve.server.replies import Usage
 from radixserve.text.tokenizer import Tokenizer
 
@@ -27,19 +26,17 @@ class Shape(Protocol):
     def chunk(self, number: int, output: Output) -> msgspec.Struct | None:
         """News of one choice; None when there is nothing to tell yet."""
 
-    def usage_chunk(self, usage: Usage) -> msgspec.Struct:
-        """The last chunk, without choices."""
-
     def whole(self, answers: list[Answer], usage: Usage) -> msgspec.Struct | Sequence[msgspec.Struct]:
         """The reply that is not streamed."""
 
 
 @dataclass
 class Chunks:
-    """A Reply of chunks."""
+    """A Reply of chunks. `each`: every chunk has the usage so far. `usage_chunk` words the last, without choices, if any."""
 
     shape: Shape
-    stream_usage: StreamUsage
+    each: bool = False
+    usage_chunk: Callable[[Usage], msgspec.Struct] | None = None
     _opened: set[int] = field(default_factory=set)
 
     @property
@@ -56,13 +53,13 @@ class Chunks:
         opening = None if number in self._opened else self.shape.opening(number, output)
         self._opened.add(number)
         chunks = [chunk for chunk in (opening, self.shape.chunk(number, output)) if chunk is not None]
-        if self.stream_usage == "each":
+        if self.each:
             chunks = [msgspec.structs.replace(chunk, usage=usage()) for chunk in chunks]
         return b"".join(map(_frame, chunks))
 
     def end(self, usage: Usage) -> bytes:
         """The usage, if it was asked for."""
-        return DONE if self.stream_usage == "none" else _frame(self.shape.usage_chunk(usage)) + DONE
+        return _frame(self.usage_chunk(usage)) + DONE if self.usage_chunk is not None else DONE
 
     def failure(self, error: Exception) -> bytes:
         """A frame that holds an `error`."""

@@ -52,7 +52,7 @@ async def generate(request: Request) -> Generation:
     n = requests[0].params.n
     several = isinstance(body.text, list) or (body.input_ids is not None and isinstance(body.input_ids[0], list))
     shape = NativeShape(service.tokenizer, requests, prompts, n, several or n > 1, body.return_text_in_logprobs)
-    return Generation(service.client, service.metrics, record, Chunks(shape, "none"), requests, n, body.stream, names)
+    return Generation(service.client, service.metrics, record, Chunks(shape), requests, n, body.stream, names)
 
 
 @dataclass
@@ -78,10 +78,6 @@ class NativeShape:
         if not output.token_ids and output.finish_reason is None:
             return None
         return self._choice(number, self._answers, index=number if self.several else UNSET)
-
-    def usage_chunk(self, usage: Usage) -> NativeChoice:
-        """Never asked for: every frame has its usage."""
-        raise NotImplementedError
 
     def whole(self, answers: list[Answer], usage: Usage) -> NativeChoice | list[NativeChoice]:
         """One choice, or all of them in a list."""
