@@ -10,6 +10,7 @@ its tokens when they are planned; a waiting one has nothing.
 """
 
 from collections import defaultdict
+from collections.abc import Iterator
 
 from radixserve.batch import ForwardBatch
 from radixserve.cache.prefix_cache import PrefixCache
@@ -110,18 +111,13 @@ class Scheduler:
         """
         if not self.waiting or budget <= 0 or not self.slot_table.num_free_rows:
             return
-        for candidate in self.waiting.values():
-            candidate.refresh(self.cache)
         in_flight = _InFlight(self.running, self.cache)
         reserved = sum(self._still_to_generate(req) for req in self.running)
         latest = -1
-        for candidate in rank(list(self.waiting.values()), self._order, self._max_passed_over):
+        for candidate in self._in_order(in_flight):
             if budget <= 0 or not self.slot_table.num_free_rows:
                 break
             req = candidate.req
-            candidate.refresh(self.cache)
-            if req.passed_over < self._max_passed_over and in_flight.covers(candidate):
-                continue
             reserved += self._still_to_generate(req)
             if (whole and candidate.extend_len > budget) or not self._start(candidate, reserved):
                 break
@@ -137,18 +133,23 @@ class Scheduler:
         """
         if budget <= 0:
             return None
+        candidate = next(self._in_order(_InFlight(self.running, self.cache)), None)
+        if candidate is None or (whole and candidate.extend_len > budget):
+            return None
+        reserved = sum(self._still_to_generate(req) for req in [*self.running, candidate.req])
+        return max(self._shortage(candidate, reserved), 0) if self.running else 0
+
+    def _in_order(self, in_flight: "_InFlight") -> Iterator[Candidate]:
+        """The waiting requests as they are to be admitted, but for those that wait for a prefix which is being computed.
+
+        `in_flight` may grow, and the tree change, between one and the next.
+        """
         for candidate in self.waiting.values():
             candidate.refresh(self.cache)
-        in_flight = _InFlight(self.running, self.cache)
         for candidate in rank(list(self.waiting.values()), self._order, self._max_passed_over):
-            req = candidate.req
-            if req.passed_over < self._max_passed_over and in_flight.covers(candidate):
-                continue
-            if whole and candidate.extend_len > budget:
-                return None
-            reserved = sum(self._still_to_generate(other) for other in [*self.running, req])
-            return max(self._shortage(candidate, reserved), 0) if self.running else 0
-        return None
+            candidate.refresh(self.cache)
+            if candidate.req.passed_over >= self._max_passed_over or not in_flight.covers(candidate):
+                yield candidate
 
     def _start(self, candidate: Candidate, reserved: int) -> bool:
         """Moves one request from waiting to running, if the pool has room for it and `reserved` slots more."""
