@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from radixserve.engine.engine import Engine
-from radixserve.messages import CommandResult, GenerateRequest, Output, RequestFailed, TokenLogprob
+from radixserve.messages import AbortRequest, CommandResult, FlushRequest, GenerateRequest, Output, RequestFailed, TokenLogprob
 from radixserve.req import token_bytes
 from radixserve.sampling_params import Grammar, SamplingParams
 
@@ -58,6 +58,21 @@ class Traffic:
                 if isinstance(output, RequestFailed):
                     self.ended[output.rid] = output.kind
         check_balance(self.engine)
+
+    def play(self, actions: list[tuple[Any, ...]]) -> None:
+        """Sends, steps, aborts and flushes as `actions` say, then runs to the end."""
+        for action, *args in actions:
+            if action == "send":
+                prompt, max_tokens, salt, priority = args
+                self.send(prompt, max_tokens, salt=salt, priority=priority)
+            elif action == "step":
+                for _ in range(args[0]):
+                    self.step()
+            elif action == "abort":
+                self.engine.receive(AbortRequest(str(args[0])))
+            else:
+                self.engine.receive(FlushRequest("flush"))
+        self.run()
 
     def run(self, limit: int = 20_000) -> None:
         for _ in range(limit):

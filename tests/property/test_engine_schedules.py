@@ -4,7 +4,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from radixserve.messages import AbortRequest, FlushRequest
+from radixserve.messages import AbortRequest
 from tests.hash_runner import VOCAB, hash_engine, solo
 from tests.traffic import Traffic
 
@@ -43,18 +43,7 @@ def test_answers_do_not_depend_on_the_schedule(
         decode_reserve=decode_reserve, prefix_cache=prefix_cache,
     )  # fmt: skip
     traffic = Traffic(engine)
-    for action, *args in actions:
-        if action == "send":
-            prompt, max_tokens, salt, priority = args
-            traffic.send(prompt, max_tokens, salt=salt, priority=priority)
-        elif action == "step":
-            for _ in range(args[0]):
-                traffic.step()
-        elif action == "abort":
-            engine.receive(AbortRequest(str(args[0])))
-        else:
-            engine.receive(FlushRequest("flush"))
-    traffic.run()
+    traffic.play(actions)
     for rid, (prompt, max_tokens) in traffic.asked.items():
         answer = traffic.answers.get(rid, [])
         assert traffic.ended[rid] in {"length", "abort"}

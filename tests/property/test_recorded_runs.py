@@ -22,7 +22,6 @@ from radixserve.messages import (
     AbortRequest,
     CacheAct,
     EngineInfo,
-    FlushRequest,
     GenerateRequest,
     LoadAdapter,
     UnloadAdapter,
@@ -91,18 +90,7 @@ def test_a_recording_replays_exactly(
         path = Path(folder) / "run.jsonl"
         engine = recorded_engine(config, num_slots, path)
         traffic, live = Traffic(engine, ignore_eos=not stops), evictions(engine)
-        for action, *args in actions:
-            if action == "send":
-                prompt, max_tokens, salt, priority = args
-                traffic.send(prompt, max_tokens, salt=salt, priority=priority)
-            elif action == "step":
-                for _ in range(args[0]):
-                    traffic.step()
-            elif action == "abort":
-                engine.receive(AbortRequest(str(args[0])))
-            else:
-                engine.receive(FlushRequest("flush"))
-        traffic.run()
+        traffic.play(actions)
         replay = Replay(Recording(path))
         simulated = evictions(replay.engine)
         replay.run()
