@@ -7,11 +7,19 @@ None means "decided at start from the model and the machine"; what was decided i
 from dataclasses import dataclass
 from typing import Literal
 
+from radixserve.errors import ConfigError
+
 Dtype = Literal["auto", "float64", "float32", "bfloat16", "float16"]
 Kernels = Literal["auto", "native", "torch"]
 Quantization = Literal["none", "int8"]
 GrammarBackendName = Literal["llguidance", "xgrammar"]
 Order = Literal["prefix", "tree", "fcfs"]
+
+
+def check_at_least(name: str, value: int, least: int) -> None:
+    """Raises ConfigError naming the flag of the setting `name` when its value is too small."""
+    if value < least:
+        raise ConfigError(f"--{name.replace('_', '-')} is {value}: must be at least {least}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import msgspec
 import torch
 from rich import box
 from rich.console import Console
@@ -21,7 +20,7 @@ from rich.table import Table
 from safetensors.torch import save_file
 
 from radixserve.bench import report
-from radixserve.config import Dtype, EngineConfig
+from radixserve.config import Dtype, EngineConfig, check_at_least
 from radixserve.errors import ConfigError
 from radixserve.llm import LLM
 from radixserve.messages import FlushRequest, GenerateRequest
@@ -89,9 +88,10 @@ class AdapterRun:
 def run(options: AdapterBenchOptions) -> int:
     """Measures and prints. Raises ConfigError for what makes no sense."""
     for name in ("num_requests", "prompt_len", "rounds"):
-        _check(name, getattr(options, name), 1)
-    _check("output_len", options.output_len, 2)
-    _check("rank", options.rank, 1, MAX_RANK)
+        check_at_least(name, getattr(options, name), 1)
+    check_at_least("output_len", options.output_len, 2)
+    if not 1 <= options.rank <= MAX_RANK:
+        raise ConfigError(f"--rank is {options.rank}: must be between 1 and {MAX_RANK}")
     model = load_config(Path(resolve(options.model)))
     with TemporaryDirectory() as folder:
         adapters = {f"adapter-{i}": _write_adapter(Path(folder) / str(i), model, options.rank, i) for i in range(max(COUNTS))}
@@ -109,12 +109,6 @@ def run(options: AdapterBenchOptions) -> int:
         runs = [_measure(llm, options, list(adapters)[:count]) for count in COUNTS]
     _publish(options, llm.engine.info.kernels, runs)
     return 0
-
-
-def _check(name: str, value: int, least: int, most: int | None = None) -> None:
-    if value < least or (most is not None and value > most):
-        limit = f"at least {least}" if most is None else f"between {least} and {most}"
-        raise ConfigError(f"--{name.replace('_', '-')} is {value}: must be {limit}")
 
 
 def _write_adapter(directory: Path, model: ModelConfig, rank: int, seed: int) -> Path:
@@ -185,11 +179,8 @@ def _publish(options: AdapterBenchOptions, kernels: str, runs: list[AdapterRun])
         "runs": rows,
         **report.environment(sys.argv),
     }
-    if options.output_file:
-        options.output_file.write_bytes(msgspec.json.format(msgspec.json.encode(result)) + b"\n")
-    if options.json:
-        print(msgspec.json.encode(result).decode())
-    else:
+    report.publish(result, options.output_file, as_json=options.json)
+    if not options.json:
         Console().print(_table(options, rows))
 
 

@@ -9,6 +9,7 @@ from radixserve.bench.mooncake import mooncake
 from radixserve.bench.options import ServeBenchOptions
 from radixserve.bench.synthetic import generated_shared_prefix, prefix_repetition
 from radixserve.bench.workloads import Workload
+from radixserve.config import check_at_least
 from radixserve.errors import ConfigError
 from radixserve.text.tokenizer import Tokenizer
 
@@ -72,10 +73,8 @@ def _path(options: ServeBenchOptions) -> Path:
 def _check(options: ServeBenchOptions) -> None:
     for field in fields(options):
         value = getattr(options, field.name)
-        flag = "--" + field.name.replace("_", "-")
-        least = 0 if field.name == "seed" else 1
-        if type(value) is int and value < least:
-            raise ConfigError(f"{flag} is {value}: must be at least {least}")
+        if type(value) is int:
+            check_at_least(field.name, value, 0 if field.name == "seed" else 1)
     if options.request_rate is not None and not options.request_rate > 0:
         raise ConfigError(f"--request-rate is {options.request_rate}: must be above 0; leave it out to start each when one ends")
     if options.output_file is not None and not options.output_file.parent.is_dir():

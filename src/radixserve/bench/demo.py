@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -21,7 +20,7 @@ from radixserve.bench.demo_workloads import FULL, QUICK, demo_workloads
 from radixserve.bench.loop import Answers, ClosedLoop, SteppedEngine, by_turn, flush
 from radixserve.bench.record import Record
 from radixserve.bench.workloads import TokenSession, Turn, Workload
-from radixserve.config import Dtype, EngineConfig
+from radixserve.config import Dtype, EngineConfig, check_at_least
 from radixserve.engine.build import build_engine
 from radixserve.errors import ConfigError
 from radixserve.limits import Limits
@@ -65,8 +64,7 @@ class DemoOptions:
 
 def run(options: DemoOptions) -> int:
     """Runs the demo and prints its results. Exit code 0, or 1 if answers differ in float32. Raises ConfigError."""
-    if options.concurrency < 1:
-        raise ConfigError(f"--concurrency is {options.concurrency}: must be at least 1")
+    check_at_least("concurrency", options.concurrency, 1)
     console = Console(stderr=True)
     with console.status(f"loading {options.model}, twice"):
         config = EngineConfig(
@@ -152,11 +150,8 @@ def _publish(options: DemoOptions, info: EngineInfo, comparisons: Sequence[Compa
         "ok": not (differ and exact),
         **report.environment(sys.argv),
     }
-    if options.output_file:
-        options.output_file.write_bytes(msgspec.json.format(msgspec.json.encode(result)) + b"\n")
-    if options.json:
-        print(msgspec.json.encode(result).decode())
-    else:
+    report.publish(result, options.output_file, as_json=options.json)
+    if not options.json:
         console = Console()
         for table in demo_report.tables(info, options.concurrency, comparisons):
             console.print(table)

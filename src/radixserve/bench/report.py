@@ -14,6 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import psutil
 
@@ -83,6 +84,15 @@ def summarize(records: Sequence[Record], duration_s: float) -> Summary:
 def percentile(values: Sequence[float], percent: float) -> float:
     """Linear between the two nearest ranks, as numpy.percentile; NaN (in JSON null) of nothing."""
     return float(np.percentile(values, percent)) if values else math.nan
+
+
+def publish(result: dict[str, Any], output_file: Path | None, *, as_json: bool) -> None:
+    """Writes a result to `output_file`, if there is one, and prints it as one JSON object if `as_json`."""
+    encoded = msgspec.json.encode(result)
+    if output_file:
+        output_file.write_bytes(msgspec.json.format(encoded) + b"\n")
+    if as_json:
+        print(encoded.decode())
 
 
 def environment(command: Sequence[str]) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
 from rich.table import Table
@@ -47,11 +46,8 @@ def run(options: ServeBenchOptions) -> int:
     model, records, summary, ideal = asyncio.run(_measure(options, workload))
     errors = sorted({record.error for record in records if record.error})
     result = _result(options, workload, model, summary, ideal, errors)
-    if options.output_file:
-        options.output_file.write_bytes(msgspec.json.format(msgspec.json.encode(result)) + b"\n")
-    if options.json:
-        print(msgspec.json.encode(result).decode())
-    else:
+    report.publish(result, options.output_file, as_json=options.json)
+    if not options.json:
         Console().print(_table(workload, model, summary, ideal))
     for error in errors:
         print(error, file=sys.stderr)

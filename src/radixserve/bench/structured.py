@@ -11,14 +11,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from radixserve.bench import report
 from radixserve.bench.structured_workload import SCHEMA, conversation, make_notes
-from radixserve.config import Dtype, EngineConfig
+from radixserve.config import Dtype, EngineConfig, check_at_least
 from radixserve.errors import ConfigError
 from radixserve.llm import LLM
 from radixserve.sampling_params import Grammar, SamplingParams
@@ -87,8 +86,7 @@ class StructuredRun:
 def run(options: StructuredBenchOptions) -> int:
     """Runs the four and prints what came of it. Exit code 0, or 1 if an answer is not valid. Raises ConfigError."""
     for name in ("num_requests", "num_examples", "concurrency"):
-        if getattr(options, name) < 1:
-            raise ConfigError(f"--{name.replace('_', '-')} is {getattr(options, name)}: must be at least 1")
+        check_at_least(name, getattr(options, name), 1)
     validator = _validator()
     console = Console(stderr=True)
     runs = []
@@ -177,11 +175,8 @@ def _publish(options: StructuredBenchOptions, runs: list[StructuredRun]) -> None
         "runs": rows,
         **report.environment(sys.argv),
     }
-    if options.output_file:
-        options.output_file.write_bytes(msgspec.json.format(msgspec.json.encode(result)) + b"\n")
-    if options.json:
-        print(msgspec.json.encode(result).decode())
-    else:
+    report.publish(result, options.output_file, as_json=options.json)
+    if not options.json:
         Console().print(_table(options, rows))
 
 

@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import psutil
 import uvloop
 from rich import box
@@ -24,6 +23,7 @@ from radixserve.bench.client import BenchClient, RequestShape
 from radixserve.bench.departures import Departure, leave_all
 from radixserve.bench.disturbances import DISTURBANCES, Act, disturbed
 from radixserve.bench.record import Record
+from radixserve.config import check_at_least
 from radixserve.errors import ConfigError
 
 REFERENCE_TOKENS_PER_S = 300
@@ -85,8 +85,7 @@ class LoadRun:
 def run(options: LoadBenchOptions) -> int:
     """Runs the benchmark and prints its results. Exit code 0, or 1 if a request failed. Raises ConfigError."""
     for name in ("streams", "output_len"):
-        if getattr(options, name) < 2:
-            raise ConfigError(f"--{name.replace('_', '-')} is {getattr(options, name)}: must be at least 2")
+        check_at_least(name, getattr(options, name), 2)
     if options.pid is not None and not psutil.pid_exists(options.pid):
         raise ConfigError(f"--pid is {options.pid}: must be the number of a process that runs")
     runs, departure, errors = uvloop.run(_measure(options, Console(stderr=True)))
@@ -162,11 +161,8 @@ def _publish(options: LoadBenchOptions, runs: list[LoadRun], departure: Departur
         "errors": errors,
         **report.environment(sys.argv),
     }
-    if options.output_file:
-        options.output_file.write_bytes(msgspec.json.format(msgspec.json.encode(result)) + b"\n")
-    if options.json:
-        print(msgspec.json.encode(result).decode())
-    else:
+    report.publish(result, options.output_file, as_json=options.json)
+    if not options.json:
         Console().print(_table(options, runs, departure))
 
 

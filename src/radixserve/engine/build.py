@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from radixserve.cache.kv_pool import KVPool
-from radixserve.config import EngineConfig
+from radixserve.config import EngineConfig, check_at_least
 from radixserve.engine.adapters import SplitWeights
 from radixserve.engine.assemble import assemble
 from radixserve.engine.engine import Engine
@@ -116,11 +116,11 @@ def check_settings(config: EngineConfig) -> None:
         name, reason = fault
         raise ConfigError(f"--{name.replace('_', '-')} is {getattr(config, name)!r}: {reason}")
     for name in ("tensor_parallel", "page_size", "max_running", "max_batch_tokens", "max_passed_over"):
-        _at_least(name, getattr(config, name), 1)
-    _at_least("decode_reserve", config.decode_reserve, 0)
+        check_at_least(name, getattr(config, name), 1)
+    check_at_least("decode_reserve", config.decode_reserve, 0)
     for name in ("num_threads", "max_context_len", "num_slots"):
         if getattr(config, name) is not None:
-            _at_least(name, getattr(config, name), 1)
+            check_at_least(name, getattr(config, name), 1)
     if config.adapter and config.tensor_parallel > 1:
         raise ConfigError(f"--tensor-parallel is {config.tensor_parallel}: adapters need one process; leave --adapter out or use 1")
     if config.num_slots is not None and config.num_slots < config.page_size:
@@ -137,8 +137,3 @@ def make_publisher(config: EngineConfig) -> KVPublisher | None:
             raise ConfigError(f"--kv-events-replay-endpoint is {replay_endpoint!r}: it needs --kv-events-endpoint too")
         return None
     return KVPublisher(endpoint, replay_endpoint, config.kv_events_topic)
-
-
-def _at_least(name: str, value: int, least: int) -> None:
-    if value < least:
-        raise ConfigError(f"--{name.replace('_', '-')} is {value}: must be at least {least}")

@@ -10,7 +10,7 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.routing import Route
 
-from radixserve.config import EngineConfig, ServerConfig
+from radixserve.config import EngineConfig, ServerConfig, check_at_least
 from radixserve.errors import ConfigError, EngineDeadError
 from radixserve.models.registry import resolve
 from radixserve.server import admin, cache_routes, control, live_page
@@ -56,10 +56,8 @@ def check(server: ServerConfig) -> None:
         raise ConfigError(f"--port is {server.port}: must be between 0 and 65535; 0 takes any that is free")
     if not server.grace_s >= 0:  # written so that NaN fails too
         raise ConfigError(f"--grace-s is {server.grace_s:g}: must be at least 0")
-    if server.response_store_bytes < 0:
-        raise ConfigError(f"--response-store-bytes is {server.response_store_bytes}: must be at least 0")
-    if server.max_body_bytes < 1:
-        raise ConfigError(f"--max-body-bytes is {server.max_body_bytes}: must be at least 1")
+    check_at_least("response_store_bytes", server.response_store_bytes, 0)
+    check_at_least("max_body_bytes", server.max_body_bytes, 1)
 
 
 def check_adapters(engine: EngineConfig, server: ServerConfig) -> None:
