@@ -22,11 +22,14 @@ INFO = EngineInfo("fake", "float32", "cpu", Limits(259, 100, 100, 1), kv_bytes=0
 class FakeClient:
     """Answers with `texts`, then ends, or fails with `failure` in place of the last."""
 
-    def __init__(self, failure: Exception | None = None, texts: Sequence[str] = "aaaaa") -> None:
+    def __init__(
+        self, failure: Exception | None = None, texts: Sequence[str] = "aaaaa", stop_reason: str | int | None = None
+    ) -> None:
         self.dead = asyncio.Event()
         self.stats = EngineStats()
         self.failure = failure
         self.texts = texts
+        self.stop_reason = stop_reason
         self.requests: list[GenerateRequest] = []
         """All that were asked."""
 
@@ -36,7 +39,8 @@ class FakeClient:
             last = count == len(self.texts)
             if last and self.failure is not None:
                 raise self.failure
-            yield 0, Output("0", text, (64,), 4, 0, count, finish_reason="stop" if last else None)
+            end = {"finish_reason": "stop", "stop_reason": self.stop_reason} if last else {}
+            yield 0, Output("0", text, (64,), 4, 0, count, **end)  # type: ignore[arg-type]
 
     async def flush(self) -> str:
         raise BusyError("can't flush the cache now: 1 requests run and 0 wait; try again when they have ended")

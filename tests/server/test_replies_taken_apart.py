@@ -19,7 +19,13 @@ TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "
 CALL = ["Let me", " see.\n", "<tool", '_call>{"name": "f", "argu', 'ments": {"a"', ": 1}}\n</tool_", "call>"]
 
 
-def chat(model: Path, texts: Sequence[str], config: ServerConfig | None = None, **fields: Any) -> tuple[dict[str, Any], FakeClient]:
+def chat(
+    model: Path,
+    texts: Sequence[str],
+    config: ServerConfig | None = None,
+    stop_reason: str | int | None = None,
+    **fields: Any,
+) -> tuple[dict[str, Any], FakeClient]:
     """The choice of a whole reply, checked against the stream of the same."""
 
     async def ask() -> tuple[Any, str]:
@@ -31,7 +37,7 @@ def chat(model: Path, texts: Sequence[str], config: ServerConfig | None = None, 
             assert whole.status_code == stream.status_code == 200, whole.text
             return whole.json(), stream.text
 
-    client = FakeClient(texts=texts)
+    client = FakeClient(texts=texts, stop_reason=stop_reason)
     service = make_service(model, client, config)
     whole, stream = asyncio.run(ask())
     choice = whole["choices"][0]
@@ -54,6 +60,51 @@ def test_a_call_that_the_model_chose(tiny_model_dir: Path) -> None:
     (call,) = choice["message"]["tool_calls"]
     assert (call["type"], call["function"]) == ("function", {"name": "f", "arguments": '{"a": 1}'})
     assert client.requests[0].params.grammar is None
+
+
+BEGUN = '<tool_call>{"name": "f", "arguments": {"city": "Par'
+WHOLE = '<tool_call>{"name": "f", "arguments": {"city": "Paris"}}'
+
+
+@pytest.mark.parametrize(
+    ("text", "stop", "finish", "message_stop"),
+    [
+        (BEGUN, "is", "stop", "stop_sequence"),
+        (BEGUN, 7, "stop", "end_turn"),
+        (BEGUN, None, "stop", "end_turn"),
+        (WHOLE + BEGUN, "is", "stop", "stop_sequence"),
+        (WHOLE, "</tool_call>", "tool_calls", "stop_sequence"),
+        (WHOLE, None, "tool_calls", "tool_use"),
+    ],
+)
+def test_nobody_is_told_to_make_a_call_that_was_cut_off(
+    tiny_model_dir: Path, text: str, stop: str | int | None, finish: str, message_stop: str
+) -> None:
+    service = make_service(tiny_model_dir, FakeClient(texts=list(text), stop_reason=stop))
+    service.info = ROOMY
+    cut = text.endswith(BEGUN)
+    choice, _ = chat(tiny_model_dir, list(text), stop_reason=stop, tools=TOOLS)
+    arguments = choice["message"]["tool_calls"][-1]["function"]["arguments"]
+    assert (choice["finish_reason"], arguments) == (finish, '{"city": "Par' if cut else '{"city": "Paris"}')
+
+    async def ask() -> list[Any]:
+        tool = {"name": "f", "input_schema": {"type": "object"}}
+        message = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 99, "tools": [tool]}
+        function = {"type": "function", "name": "f", "parameters": {"type": "object"}}
+        response = {"input": "Hi", "tools": [function]}
+        async with http(service) as connection:
+            bodies = [("/v1/messages", message), ("/v1/responses", response)]
+            return [
+                await connection.post(path, json=body | {"stream": stream}) for path, body in bodies for stream in (False, True)
+            ]
+
+    message, message_stream, response, response_stream = asyncio.run(ask())
+    assert (message.json()["stop_reason"], message.json()["content"][-1]["type"]) == (message_stop, "tool_use")
+    assert f'"stop_reason":"{message_stop}"' in message_stream.text
+    status = "incomplete" if cut else "completed"
+    assert response.json()["output"][-1]["status"] == status
+    done = json.loads(response_stream.text.rpartition("data: ")[2])
+    assert done["response"]["output"][-1]["status"] == status
 
 
 @pytest.mark.parametrize("fields", [{}, {"tools": []}, {"tools": TOOLS, "tool_choice": "none"}], ids=str)

@@ -162,7 +162,7 @@ WRONG = [
     ({"input": []}, "input"),
     ({"input": [{"type": "computer_call"}]}, "input[0]"),
     ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0]"),
-    ({"input": [{"type": "function_call", "name": "f", "arguments": "{"}]}, "input[0].arguments"),
+    ({"input": [{"type": "function_call", "name": "f", "arguments": {}}]}, "input[0].arguments"),
     ({"input": [{"type": "message"}]}, "input[0].role"),
     ({"max_output_tokens": -1}, "max_output_tokens"),
     ({"max_output_tokens": 10**6}, "max_output_tokens"),

@@ -152,8 +152,8 @@ def _params(body: ChatBody, turn: Turn) -> SamplingParams:
 
 
 def _finish_reason(reason: FinishReason | None, parser: ReplyParser) -> ChatFinishReason | None:
-    """An answer with calls that came to its own end waits for their results."""
-    return "tool_calls" if reason == "stop" and parser.num_calls else reason
+    """An answer whose calls are whole waits for their results; in one that a stop string cut off, a call may not be."""
+    return "tool_calls" if reason == "stop" and parser.has_calls else reason
 
 
 def _max_tokens(body: ChatBody) -> int | None:

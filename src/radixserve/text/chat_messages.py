@@ -10,7 +10,8 @@ def normalize_messages(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Returns copies with string content, and with tool calls whose arguments are objects.
 
     Content that is null or absent becomes the empty string; a list of text parts is joined by line breaks; arguments that are
-    JSON text are parsed. Raises InvalidRequestError for an empty list, a message without a role, and content that is not text.
+    JSON text are parsed. What a model wrote that is none stays text, as the template may put it. Raises InvalidRequestError for
+    an empty list, a message without a role, and content that is not text.
     """
     if not isinstance(messages, list) or not messages:
         raise InvalidRequestError("messages is empty: send at least one message", param="messages")
@@ -63,6 +64,6 @@ def _tool_call(call: dict[str, Any], where: str) -> dict[str, Any]:
         return call
     try:
         arguments = json.loads(function["arguments"] or "{}")
-    except (ValueError, RecursionError) as error:
-        raise InvalidRequestError(f"{where}.function.arguments is not JSON: {error}", param="messages") from error
+    except (ValueError, RecursionError):
+        return call
     return call | {"function": function | {"arguments": arguments}}

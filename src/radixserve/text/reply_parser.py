@@ -35,9 +35,9 @@ class ReplyParser:
         self._text_stop = re.compile(rf"[{re.escape(form.starts) if form else ''}\s]")
 
     @property
-    def num_calls(self) -> int:
-        """Tool calls begun so far."""
-        return self._calls.count
+    def has_calls(self) -> bool:
+        """Whether there are tool calls and all of them can be made: none was cut off in its arguments."""
+        return self._calls.count > 0 and self._calls.are_whole
 
     def push(self, text: str) -> list[Piece]:
         """Takes the next piece of the answer; returns what is now certain."""

@@ -120,13 +120,39 @@ def test_arguments_stream_as_they_come() -> None:
     assert arguments == ToolArguments(0, '{"city": "Par')
     assert parser.push('is"}') == [ToolArguments(0, 'is"}')]
     assert parser.push("}\n</tool_call>") == parser.finish() == []
-    assert parser.num_calls == 1
+    assert parser.has_calls
 
 
 def test_a_call_is_found_behind_a_false_start() -> None:
     pieces = parse("hermes", '<tool_call><tool_call>{"name": "f", "arguments": {}}</tool_call>')
     assert text_of(pieces) == "<tool_call>"
     assert calls(pieces) == [("f", "{}")]
+
+
+CALLS_TO_CUT = [
+    ("hermes", HERMES, '"arguments": {"', "}\n</"),
+    ("llama3", '{"name": "f", "parameters": {"city": "Paris"}}', '"parameters": {', "}"),
+    ("mistral", '[TOOL_CALLS][{"name": "f", "arguments": {"city": "Paris"}}]', '"arguments": {', "}]"),
+    ("mistral", '[TOOL_CALLS]f[ARGS]{"city": "Paris"}', "[ARGS]{", ""),
+    ("pythonic", "[f(city='Paris')]", "(", "]"),
+]
+
+
+@pytest.mark.parametrize(("form", "text", "begin", "rest"), CALLS_TO_CUT)
+def test_a_call_is_one_to_make_from_the_end_of_its_arguments_on(form: str, text: str, begin: str, rest: str) -> None:
+    first, last = text.index(begin) + len(begin), text.rindex(rest)
+    for cut in range(first, len(text) + 1):
+        parser = ReplyParser(TOOL_FORMS[form], NAMES)
+        pieces = parser.push(text[:cut]) + parser.finish()
+        assert len(calls(pieces)) == 1
+        assert parser.has_calls == (cut >= last), text[:cut]
+
+
+def test_one_call_that_cant_be_made_spoils_the_others() -> None:
+    parser = ReplyParser(TOOL_FORMS["hermes"], NAMES)
+    parser.push(HERMES + '<tool_call>{"name": "f", "arguments": {"city": Paris}}</tool_call>' + HERMES)
+    parser.finish()
+    assert not parser.has_calls
 
 
 def test_a_call_that_is_cut_off_stays_a_call() -> None:

@@ -23,6 +23,7 @@ from radixserve.server.request_log import record_of
 from radixserve.server.service import Service, json_reply, service_of
 from radixserve.text.reply_parser import ReplyParser
 from radixserve.text.tokenizer import Tokenizer
+from radixserve.text.tools.json_call import read_arguments
 
 NAMES = {"prompt": "messages", "stop": "stop_sequences"}
 """What this route calls the fields of a request to the engine."""
@@ -125,7 +126,7 @@ class MessageWording:
             return replies.Ending("model_context_window_exceeded" if self.full else "max_tokens", None)
         if isinstance(stop, str):
             return replies.Ending("stop_sequence", stop)
-        return replies.Ending("tool_use" if parser.num_calls else "end_turn", None)
+        return replies.Ending("tool_use" if parser.has_calls else "end_turn", None)
 
     def _message(self, content: list[replies.ContentBlock], ending: replies.Ending, usage: Usage) -> replies.MessageReply:
         return replies.MessageReply(
@@ -166,13 +167,4 @@ def _block(part: Part) -> replies.ContentBlock:
             return replies.TextBlock(part.text)
         case "reasoning":
             return replies.ThinkingBlock(part.text)
-    return replies.ToolUseBlock(part.call_id, part.name, _arguments(part.text))
-
-
-def _arguments(text: str) -> dict[str, object]:
-    """Empty where the call was cut off before they were whole: the stop reason says so."""
-    try:
-        value = msgspec.json.decode(text)
-    except msgspec.DecodeError:
-        return {}
-    return value if isinstance(value, dict) else {}
+    return replies.ToolUseBlock(part.call_id, part.name, read_arguments(part.text) or {})

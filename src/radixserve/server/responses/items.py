@@ -1,6 +1,5 @@
 """The items of a conversation in the Responses API as OpenAI's chat messages, which chat templates expect."""
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -117,10 +116,5 @@ def _thoughts(item: Item, where: str) -> str:
 
 
 def _call(item: Item, where: str) -> dict[str, Any]:
-    text = _string(item, "arguments", where)
-    try:
-        arguments = json.loads(text or "{}")
-    except (ValueError, RecursionError) as error:
-        raise InvalidRequestError(f"{where}.arguments is not JSON: {error}", param="input") from error
-    function = {"name": _string(item, "name", where), "arguments": arguments}
+    function = {"name": _string(item, "name", where), "arguments": _string(item, "arguments", where)}
     return {"id": item.get("call_id"), "type": "function", "function": function}

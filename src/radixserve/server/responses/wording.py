@@ -17,6 +17,7 @@ from radixserve.server.responses.replies import Response, Status
 from radixserve.server.token_text import chat_logprobs
 from radixserve.text.reply_parser import ReplyParser
 from radixserve.text.tokenizer import Tokenizer
+from radixserve.text.tools.json_call import read_arguments
 
 
 @dataclass
@@ -153,6 +154,8 @@ class ResponseWording:
                 return replies.MessageItem(name, status, [replies.OutputText(part.text, logprobs=logprobs.get(part.index, []))])
             case "reasoning":
                 return replies.ReasoningItem(name, status, [replies.ReasoningText(part.text)])
+        if status == "completed" and read_arguments(part.text) is None:
+            status = "incomplete"
         return replies.FunctionCallItem(name, status, part.call_id, part.name, part.text)
 
     def _name(self, part: Part) -> str:

@@ -8,6 +8,8 @@ import re
 from collections.abc import Callable, Container
 from typing import Any
 
+import msgspec
+
 from radixserve.text.reply_pieces import ToolArguments, ToolCallStart
 from radixserve.text.reply_reader import Reading, ReplyReader
 
@@ -25,13 +27,40 @@ class Calls:
     def __init__(self, reader: ReplyReader, new_id: Callable[[], str]) -> None:
         self._reader = reader
         self._new_id = new_id
-        self.count = 0
+        self._written: list[list[str]] = []
+        """The arguments of each call, in the pieces they came in."""
+
+    @property
+    def count(self) -> int:
+        """Calls begun so far."""
+        return len(self._written)
+
+    @property
+    def are_whole(self) -> bool:
+        """Whether each has arguments that can be read."""
+        return all(read_arguments("".join(written)) is not None for written in self._written)
 
     def begin(self, name: str) -> Callable[[str], None]:
         """A call of `name` begins; returns what takes its arguments' text."""
-        index, self.count = self.count, self.count + 1
+        index = self.count
+        written: list[str] = []
+        self._written.append(written)
         self._reader.emit(ToolCallStart(index, self._new_id(), name))
-        return lambda text: self._reader.emit(ToolArguments(index, text))
+
+        def pass_on(text: str) -> None:
+            written.append(text)
+            self._reader.emit(ToolArguments(index, text))
+
+        return pass_on
+
+
+def read_arguments(text: str) -> dict[str, Any] | None:
+    """The arguments of a call; None where `text` is no JSON object, such as one that was cut off."""
+    try:
+        value = msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return None
+    return value if isinstance(value, dict) else None
 
 
 def read_json_call(reader: ReplyReader, calls: Calls, names: Container[str] | None = None) -> Reading[bool]:
