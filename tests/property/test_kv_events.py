@@ -4,7 +4,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from radixserve.messages import CacheAct, FlushRequest, GenerateRequest
+from radixserve.messages import CacheAct, FlushRequest, GenerateRequest, LoadAdapter, UnloadAdapter
 from radixserve.observe.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, EventBatch
 from radixserve.observe.observer import Observer
 from radixserve.req import token_bytes
@@ -74,6 +74,28 @@ def test_a_subscriber_holds_exactly_the_pages_of_the_tree(
     engine.receive(FlushRequest("flush"))
     engine.step()
     assert subscriber.pages == {}
+
+
+def test_pages_of_an_adapter_name_its_load() -> None:
+    engine = hash_engine(100, 2)
+    batches: list[EventBatch] = []
+    engine.observer = Observer(engine.scheduler, "lru", batches.append)
+    params = SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True)
+    for load in (None, 1, 2):
+        if load is not None:
+            engine.receive(LoadAdapter("load", "sql", "/sql"))
+        engine.receive(GenerateRequest("r", token_bytes([1, 2, 3]), params, adapter=load and "sql"))
+        engine.step()
+        if load is not None:
+            engine.receive(UnloadAdapter("unload", "sql"))
+            engine.step()
+    events = [event for batch in batches for event in batch.events]
+    stored = [event for event in events if isinstance(event, BlockStored)]
+    assert [event.lora_id for event in stored] == [None, 1, 2]
+    assert len({event.block_hashes[0] for event in stored}) == 3
+    assert [event.block_hashes for event in events if isinstance(event, BlockRemoved)] == [
+        event.block_hashes for event in stored[1:]
+    ]
 
 
 def pages_of(engine, page_size: int) -> list[tuple[Page, ...]]:  # type: ignore[no-untyped-def]

@@ -34,13 +34,15 @@ class Router:
         self.pages.clear()
 
 
-@given(sent=st.lists(st.tuples(PARTS, st.sampled_from([None, "a"])), min_size=1, max_size=20), flush_at=st.integers(0, 30))
+KEYS = st.sampled_from([SHARED, ExtraKey(cache_salt="a"), ExtraKey("a", None, 1), ExtraKey("a", "a", 2)])
+
+
+@given(sent=st.lists(st.tuples(PARTS, KEYS), min_size=1, max_size=20), flush_at=st.integers(0, 30))
 @settings(max_examples=100, deadline=None)
-def test_reports_are_the_pages_of_the_tree(sent: list[tuple[list[tuple[int, int]], str | None]], flush_at: int) -> None:
+def test_reports_are_the_pages_of_the_tree(sent: list[tuple[list[tuple[int, int]], ExtraKey]], flush_at: int) -> None:
     cache, router = PrefixCache(NUM_SLOTS), Router()
     cache.listeners.append(Reporter(router))
-    for number, (parts, salt) in enumerate(sent):
-        key = ExtraKey(cache_salt=salt) if salt else SHARED
+    for number, (parts, key) in enumerate(sent):
         tokens = token_bytes([token for token, count in parts for _ in range(count)])[: NUM_SLOTS * 4]
         pages = Prompt.of(tokens, key).pages
         router.parents |= dict(zip(pages[1:], pages[:-1], strict=True))
@@ -53,6 +55,22 @@ def test_reports_are_the_pages_of_the_tree(sent: list[tuple[list[tuple[int, int]
                 cache.publish(lease, tokens, end)
         cache.release(lease)
         assert router.pages == pages_of(cache)
+
+
+def test_a_router_knows_an_adapter_by_its_name_and_forgets_what_an_earlier_load_had() -> None:
+    cache, router = PrefixCache(NUM_SLOTS), Router()
+    cache.listeners.append(Reporter(router))
+    tokens = token_bytes(list(range(2 * PAGE_LEN)))
+    for load in (1, 2):
+        lease = cache.acquire(tokens, ExtraKey("sql", None, load))
+        cache.extend(lease, 2 * PAGE_LEN)
+        cache.publish(lease, tokens, 2 * PAGE_LEN)
+        cache.release(lease)
+        assert router.pages == set(Prompt.of(tokens, ExtraKey("sql")).pages)  # as a router sees a request, which names no load
+        for root in list(cache.tree.roots.values()):  # as unloading does
+            for child in list(root.children.values()):
+                cache.evict_below(child)
+        assert router.pages == set()
 
 
 def pages_of(cache: PrefixCache) -> set[int]:

@@ -6,6 +6,7 @@ tree's nodes begin and end. Two prefixes have the same one with a probability of
 changes an answer. They are the same in every process.
 """
 
+from collections.abc import Callable
 from functools import lru_cache
 from hashlib import blake2b
 from typing import NamedTuple
@@ -94,7 +95,9 @@ def _power_table(base: int, size: int) -> Fingerprints:
 class TreeFingerprints:
     """Follows the tree's events and knows the fingerprints along every edge. Must hear them all, from an empty tree on."""
 
-    def __init__(self) -> None:
+    def __init__(self, start: Callable[[ExtraKey], Point] = start) -> None:
+        """`start`: the empty prefix of a namespace."""
+        self._start = start
         self._ends: dict[int, tuple[Point, Point]] = {}
         """Start and end of each node's edge, by serial number."""
 
@@ -103,7 +106,7 @@ class TreeFingerprints:
         match event:
             case Inserted():
                 above = self._ends.get(event.parent)
-                begin = above[1] if above is not None else start(event.extra_key)
+                begin = above[1] if above is not None else self._start(event.extra_key)
                 found, end = go_on(begin, event.tokens)
                 self._ends[event.serial] = begin, end
                 return found

@@ -15,7 +15,10 @@ from radixserve.cache.fingerprints import Fingerprints, TreeFingerprints, last_f
 
 
 class BlockStored(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """Pages that follow each other; `token_ids` of all of them, `block_size` a page. `parent_block_hash`: of the page before."""
+    """Pages that follow each other; `token_ids` of all of them, `block_size` a page. `parent_block_hash`: of the page before.
+
+    `lora_id`: number of the load that brought the adapter; None for the base.
+    """
 
     block_hashes: list[int]
     parent_block_hash: int | None
@@ -60,7 +63,8 @@ class KVEvents:
                 token_ids = np.frombuffer(event.tokens, dtype=np.int32).tolist()
                 hashes = self._hashes(fingerprints)
                 above = None if parent is None else _block_hash(parent)
-                self._events.append(BlockStored(hashes, above, token_ids, self._page_size))
+                lora_id = event.extra_key.adapter_load or None
+                self._events.append(BlockStored(hashes, above, token_ids, self._page_size, lora_id))
             case Evicted():
                 self._events.append(BlockRemoved(self._hashes(fingerprints)[::-1]))
             case Flushed():

@@ -4,7 +4,7 @@ from typing import Protocol
 
 from radixserve.cache.events import CacheEvent, Evicted, Flushed, Inserted
 from radixserve.cache.fingerprints import TreeFingerprints
-from radixserve.routing.prompt import PAGE_LEN
+from radixserve.routing.prompt import PAGE_LEN, start_of
 
 
 class Listener(Protocol):
@@ -22,7 +22,7 @@ class Reporter:
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
-        self._tree = TreeFingerprints()
+        self._tree = TreeFingerprints(start_of)
 
     def __call__(self, event: CacheEvent) -> None:
         """Takes the next event."""
