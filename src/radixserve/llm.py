@@ -37,6 +37,7 @@ from radixserve.messages import (
     GenerateRequest,
     LoadAdapter,
     Output,
+    PageNews,
     RequestFailed,
     TokenLogprob,
     UnloadAdapter,
@@ -238,7 +239,7 @@ class LLM:
             self._wakened.wait()
         self._wakened.clear()
         for output in self.engine.step():
-            if not isinstance(output, EngineInfo | EngineStats | CacheNews) and output.rid in self._mail:
+            if not isinstance(output, EngineInfo | EngineStats | CacheNews | PageNews) and output.rid in self._mail:
                 self._mail[output.rid].append(output)
 
     def _outputs(self, requests: list[GenerateRequest]) -> Iterator[Output]:

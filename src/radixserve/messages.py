@@ -97,6 +97,10 @@ class WatchRequest(msgspec.Struct, frozen=True, tag=True):
     on: bool
 
 
+class ReportPages(msgspec.Struct, frozen=True, tag=True):
+    """From now on tell which pages come into the cache and go, for a router; the cache must still be empty."""
+
+
 class TopRequest(msgspec.Struct, frozen=True, tag=True):
     """Ask for the `count` prefixes whose reuse saved most. Answered by TopPrefixes. Walks the whole tree."""
 
@@ -121,6 +125,7 @@ EngineInput = (
     | GrammarFinished
     | CacheAct
     | WatchRequest
+    | ReportPages
     | ExplainRequest
     | TopRequest
 )
@@ -181,6 +186,19 @@ class CacheNews(msgspec.Struct, frozen=True, tag=True):
     """What happened in the cache since the last CacheNews, sent after a step while somebody watches; `observe/news.py` opens it."""
 
     sealed: bytes
+
+
+class PageChange(msgspec.Struct, frozen=True, array_like=True):
+    """Pages, named as in `routing/prompt.py`, that came into the cache or went; or everything went."""
+
+    kind: Literal["stored", "removed", "flushed"]
+    pages: list[int] = []
+
+
+class PageNews(msgspec.Struct, frozen=True, tag=True):
+    """What happened to the pages in one step, in order, after a ReportPages."""
+
+    changes: list[PageChange]
 
 
 class TopPrefixes(msgspec.Struct, frozen=True, tag=True):
@@ -258,4 +276,4 @@ class EngineStats(msgspec.Struct, frozen=True, tag=True):
     """What an observer counted, where there is one."""
 
 
-EngineOutput = Output | RequestFailed | CommandResult | Explained | TopPrefixes | EngineInfo | EngineStats | CacheNews
+EngineOutput = Output | RequestFailed | CommandResult | Explained | TopPrefixes | EngineInfo | EngineStats | CacheNews | PageNews

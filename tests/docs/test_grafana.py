@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from radixserve.messages import EngineStats
-from radixserve.observe.metrics import Metrics
+from radixserve.observe.metrics import EngineCollector, Metrics
 from radixserve.observe.observer import Observer
 from tests.hash_runner import hash_engine
 
@@ -18,7 +18,7 @@ def exported() -> set[str]:
     """Names as Prometheus stores them."""
     engine = hash_engine(16)
     engine.observer = Observer(engine.scheduler, "lru")
-    metrics = Metrics(lambda: stats, lambda: True)
+    metrics = Metrics(EngineCollector(lambda: stats, lambda: True))
     stats: EngineStats = engine.stats()
     families = [family for family in metrics.registry.collect() if not family.name.endswith("_created")]
     return {family.name + suffix for family in families for suffix in SUFFIXES[family.type]}

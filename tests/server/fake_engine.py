@@ -10,7 +10,7 @@ from radixserve.config import ServerConfig
 from radixserve.errors import BusyError
 from radixserve.limits import Limits
 from radixserve.messages import EngineInfo, EngineStats, GenerateRequest, Output
-from radixserve.observe.metrics import Metrics
+from radixserve.observe.metrics import EngineCollector, Metrics
 from radixserve.server.app import make_app
 from radixserve.server.gate import Gate
 from radixserve.server.service import Service
@@ -33,6 +33,10 @@ class FakeClient:
         self.requests: list[GenerateRequest] = []
         """All that were asked."""
 
+    @property
+    def replicas(self) -> "dict[str, FakeClient]":
+        return {"": self}
+
     async def generate(self, requests: Sequence[GenerateRequest]) -> AsyncGenerator[tuple[int, Output], None]:
         self.requests += requests
         for count, text in enumerate(self.texts, start=1):
@@ -48,7 +52,7 @@ class FakeClient:
 
 def make_service(model: Path, client: FakeClient, config: ServerConfig | None = None) -> Service:
     """A service on a fake client, with a real tokenizer."""
-    metrics = Metrics(lambda: client.stats, lambda: not client.dead.is_set())
+    metrics = Metrics(EngineCollector(lambda: client.stats, lambda: not client.dead.is_set()))
     return Service(client, INFO, Tokenizer.load(model), config or ServerConfig(), metrics, Gate())  # type: ignore[arg-type]
 
 

@@ -60,7 +60,7 @@ def truth(engine: Engine) -> dict[int, Any]:
 
 def make(model: Path) -> tuple[LocalClient, CacheFeed]:
     client = LocalClient(hash_engine(30))
-    return client, make_service(model, client).feed
+    return client, make_service(model, client).feed()
 
 
 def test_viewers_share_a_watch_and_the_last_ends_it(tiny_model_dir: Path) -> None:

@@ -82,7 +82,7 @@ def test_health_follows_the_engine_and_the_gate(tiny_model_dir: Path) -> None:
             statuses.append((await session.get("/health")).status_code)
             statuses.append((await session.post("/v1/completions", json={"prompt": "a"})).status_code)
             statuses.append((await session.get("/metrics")).status_code)
-            client.dead.set()
+            client.failure = EngineDeadError("it ended")
             statuses.append((await session.get("/health")).status_code)
         return statuses
 

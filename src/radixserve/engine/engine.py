@@ -17,6 +17,7 @@ from radixserve.engine.answer import Answer, End
 from radixserve.engine.arrivals import Arrivals
 from radixserve.engine.grammar_queue import GrammarQueue
 from radixserve.engine.grammars import Grammars
+from radixserve.engine.page_reports import PageReports
 from radixserve.engine.ranks.leader import Leader
 from radixserve.engine.recording import Recorder
 from radixserve.engine.runner import Runner, StepResult
@@ -36,6 +37,7 @@ from radixserve.messages import (
     GenerateRequest,
     GrammarFinished,
     LoadAdapter,
+    ReportPages,
     RequestFailed,
     TopPrefixes,
     TopRequest,
@@ -76,6 +78,7 @@ class Engine:
         self._adapters = NamedAdapters(scheduler.cache, pins, self._reqs, adapters or NoWeights())
         self._acts = Acts(scheduler, self._reqs, pins, self._adapters)
         self._arrivals = Arrivals(info.limits, eos_ids, self._reqs, pins, self._adapters, grammars=grammars is not None)
+        self._page_reports = PageReports()
         self.observer: Observer | None = None
         """Explains and counts, if there is one."""
         self.recorder: Recorder | None = None
@@ -122,7 +125,7 @@ class Engine:
             self.recorder.end_step(batch, token_ids, self.cache, idle=not self.scheduler.has_work)
         if self.observer is not None:
             self.observer.end_step()
-        return outputs + self._acts.news()
+        return outputs + self._acts.news() + self._page_reports.news()
 
     def count(self, num_steps: int, computed_tokens: int, generated_tokens: int) -> None:
         """Adds steps to the totals that somebody else made of this engine's scheduler and cache: a simulation that jumps."""
@@ -183,6 +186,9 @@ class Engine:
                 return [self._acts.carry_out(message)]
             case WatchRequest():
                 return list(self._acts.watch(message.on))
+            case ReportPages():
+                self._page_reports.begin(self.cache)
+                return []
             case ExplainRequest():
                 found = self.observer.explanations(message.request_id) if self.observer is not None else []
                 return [Explained(message.rid, found)]

@@ -35,6 +35,7 @@ from radixserve.messages import (
     GenerateRequest,
     GrammarFinished,
     LoadAdapter,
+    ReportPages,
     RequestFailed,
     TopRequest,
     UnloadAdapter,
@@ -128,7 +129,7 @@ class Salt:
                 return UnloadAdapter(self._name(message.rid), self._name(message.name))
             case AbortRequest() | FlushRequest() | UpdateWeightsRequest():
                 return msgspec.structs.replace(message, rid=self._name(message.rid))
-            case WatchRequest() | ExplainRequest() | TopRequest():
+            case WatchRequest() | ReportPages() | ExplainRequest() | TopRequest():
                 return None
 
     def _tokens(self, token_ids: bytes) -> bytes:

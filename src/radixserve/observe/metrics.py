@@ -35,11 +35,11 @@ SLOT_STATES = ("free", "evictable", "protected", "request")
 
 
 class Metrics:
-    """Everything that /metrics shows. `stats` gives the engine's latest, `alive` whether its processes run, one a rank."""
+    """Everything that /metrics shows. `engine` tells what the engine says of itself."""
 
-    def __init__(self, stats: Callable[[], EngineStats], alive: Callable[[], bool], num_ranks: int = 1) -> None:
+    def __init__(self, engine: Collector) -> None:
         self.registry = CollectorRegistry()
-        self.registry.register(_EngineCollector(stats, alive, num_ranks))
+        self.registry.register(engine)
         self.time_to_first_token = self._histogram(
             "time_to_first_token_seconds", "From a request's arrival to its first token", SECONDS
         )
@@ -64,10 +64,13 @@ class Metrics:
         return Histogram(f"radixserve_{name}", text, buckets=buckets, registry=self.registry)
 
 
-class _EngineCollector(Collector):
-    """Turns EngineStats into metrics when Prometheus asks."""
+class EngineCollector(Collector):
+    """Turns EngineStats into metrics when Prometheus asks.
 
-    def __init__(self, stats: Callable[[], EngineStats], alive: Callable[[], bool], num_ranks: int) -> None:
+    `stats` gives the engine's latest, `alive` whether its processes run, one a rank.
+    """
+
+    def __init__(self, stats: Callable[[], EngineStats], alive: Callable[[], bool], num_ranks: int = 1) -> None:
         self._stats = stats
         self._alive = alive
         self._num_ranks = num_ranks

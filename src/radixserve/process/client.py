@@ -19,6 +19,7 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 import msgspec
+from prometheus_client.registry import Collector
 
 from radixserve.cache_report import CacheTop
 from radixserve.config import EngineConfig
@@ -38,6 +39,8 @@ from radixserve.messages import (
     GenerateRequest,
     LoadAdapter,
     Output,
+    PageNews,
+    ReportPages,
     RequestFailed,
     TopPrefixes,
     TopRequest,
@@ -45,6 +48,7 @@ from radixserve.messages import (
     UpdateWeightsRequest,
     WatchRequest,
 )
+from radixserve.observe.metrics import EngineCollector
 from radixserve.process import worker
 from radixserve.process.channel import ClientEnd, make_folder
 
@@ -68,11 +72,24 @@ class EngineClient:
         """Why it is dead, or can't go on."""
         self.on_cache_news: Callable[[CacheNews], None] | None = None
         """Called with what the engine tells after `watch(True)`."""
+        self.on_page_news: Callable[[PageNews], None] | None = None
+        """Called with what the engine tells after `report_pages`."""
         self._ids = itertools.count()
         self._news: dict[str, _News] = {}
         """Who waits for news of which id."""
         self._choices: dict[str, str] = {}
         """Open choices: the request id of each."""
+
+    @property
+    def replicas(self) -> "dict[str, EngineClient]":
+        """Itself, without a name: there is one engine."""
+        return {"": self}
+
+    @property
+    def collector(self) -> Collector:
+        """Makes the engine's metrics, once it has started."""
+        num_ranks = max(len(self._info.result().ranks), 1)
+        return EngineCollector(lambda: self.stats, lambda: not self.dead.is_set(), num_ranks)
 
     async def start(self, config: EngineConfig) -> EngineInfo:
         """Spawns the process and waits until its engine is ready.
@@ -133,6 +150,10 @@ class EngineClient:
         """Has the engine tell `on_cache_news` what happens in its cache, beginning with a snapshot; or no more."""
         self._channel.send([WatchRequest(on)])
 
+    def report_pages(self) -> None:
+        """Has the engine, whose cache must still be empty, tell `on_page_news` which pages come and go."""
+        self._channel.send([ReportPages()])
+
     async def update_weights(self, model: str) -> str:
         """Loads other weights of the same shape and flushes. Raises BusyError, or InvalidRequestError naming what is wrong."""
         return (await self._command(UpdateWeightsRequest(self._next_id(), model))).message
@@ -157,7 +178,7 @@ class EngineClient:
         assert isinstance(answer, TopPrefixes)
         return answer.top
 
-    def abort(self, request_ids: Set[str] | None) -> int:
+    async def abort(self, request_ids: Set[str] | None) -> int:
         """Aborts open choices of the requests of these ids, or all; each ends with an Output. Returns how many they were."""
         rids = [rid for rid, request_id in self._choices.items() if request_ids is None or request_id in request_ids]
         if rids:
@@ -236,6 +257,9 @@ class EngineClient:
             case CacheNews():
                 if self.on_cache_news is not None:
                     self.on_cache_news(message)
+            case PageNews():
+                if self.on_page_news is not None:
+                    self.on_page_news(message)
             case RequestFailed(rid=worker.NO_REQUEST):
                 kind = ConfigError if message.kind == "invalid_request" else EngineDeadError
                 self.failure = kind(message.message)

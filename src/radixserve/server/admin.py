@@ -28,7 +28,7 @@ PROBE_PRIORITY = 2**31
 async def health(request: Request) -> Response:
     """200 while the engine lives, however busy; 503 when it is dead or the server is shutting down."""
     service = service_of(request)
-    if service.client.dead.is_set():
+    if service.client.failure is not None:
         return json_reply({"status": "dead"}, 503)
     if service.gate.closed:
         return json_reply({"status": "shutting down"}, 503)

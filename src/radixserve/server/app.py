@@ -4,6 +4,7 @@ import contextlib
 import logging
 import socket
 import sys
+from collections.abc import Callable
 
 import uvloop
 from starlette.applications import Starlette
@@ -13,8 +14,10 @@ from starlette.routing import Route
 from radixserve.config import EngineConfig, ServerConfig, check_at_least
 from radixserve.errors import ConfigError, EngineDeadError
 from radixserve.models.registry import resolve
+from radixserve.process.client import EngineClient
 from radixserve.server import admin, cache_routes, control, live_page
 from radixserve.server.auth import ApiKeyMiddleware
+from radixserve.server.backend import Backend
 from radixserve.server.chat import chat_completions
 from radixserve.server.completions import completions
 from radixserve.server.errors import EXCEPTION_HANDLERS
@@ -32,8 +35,8 @@ from radixserve.text.tokenizer import Tokenizer
 BACKLOG = 2048
 
 
-def serve(engine: EngineConfig, server: ServerConfig) -> int:
-    """Serves until SIGTERM, SIGINT or the engine's death; returns the process's exit code.
+def serve(engine: EngineConfig, server: ServerConfig, make_backend: Callable[[], Backend] = EngineClient) -> int:
+    """Serves until SIGTERM, SIGINT or the engine's death; returns the process's exit code. `make_backend`: what answers.
 
     The port is taken before the model loads. A setting that can't be honoured is one line on stderr and exit code 1.
     """
@@ -44,7 +47,7 @@ def serve(engine: EngineConfig, server: ServerConfig) -> int:
             check_adapters(engine, server)
             tokenizer = Tokenizer.load(resolve(engine.model))
             Dialect.of(tokenizer, server.tool_parser, server.reasoning_parser)  # what is wrong shows before the weights load
-            return uvloop.run(Lifecycle(engine, server, tokenizer, listener).run(make_app))
+            return uvloop.run(Lifecycle(make_backend(), engine, server, tokenizer, listener).run(make_app))
     except (ConfigError, EngineDeadError) as error:
         print(f"radixserve: {error}", file=sys.stderr)
         return 1

@@ -19,7 +19,7 @@ from radixserve.messages import CacheNews
 from radixserve.observe.metrics import Metrics
 from radixserve.observe.mirror import Changes, Mirror
 from radixserve.observe.news import News, Snapshot, unseal
-from radixserve.process.client import EngineClient
+from radixserve.server.backend import Replica
 from radixserve.server.cache_view import CacheView
 from radixserve.server.gate import Gate
 
@@ -42,9 +42,9 @@ Frame = tuple[str, dict[str, Any]]
 class CacheFeed:
     """Serves viewers. Idle, and the engine with it, while there are none."""
 
-    def __init__(self, client: EngineClient, view: CacheView, metrics: Metrics, gate: Gate) -> None:
+    def __init__(self, client: Replica, view: CacheView, metrics: Metrics, gate: Gate) -> None:
         self.view = view
-        self._client = client
+        self.client = client
         self._metrics = metrics
         self._gate = gate
         self._mirror: Mirror | None = None
@@ -62,11 +62,12 @@ class CacheFeed:
     async def frames(self) -> AsyncGenerator[Frame, None]:
         """A snapshot, then changes and figures as they come, until the server shuts down or the engine dies."""
         with self._watching() as viewer:
-            mirror = await self._wait_mirror()
             viewer.changes = None
-            while not self._gate.closed and not self._client.dead.is_set():
+            while not self._gate.closed and not self.client.dead.is_set():
+                mirror = await self._wait_mirror()
                 if viewer.changes is None:
                     viewer.changes = Changes()
+                    viewer.wake.clear()
                     yield "snapshot", self.view.snapshot(mirror) | {"history": [*self._history, self._sample()]}
                 elif viewer.wake.is_set():
                     changes, viewer.changes = viewer.changes, Changes()
@@ -82,7 +83,7 @@ class CacheFeed:
         """Counts a viewer; the first and the last switch the watch on and off."""
         viewer = _Viewer()
         if not self._viewers:
-            self._client.watch(True)
+            self.client.watch(True)
             self._sampler = asyncio.create_task(self._keep_history())
         self._viewers.append(viewer)
         try:
@@ -90,20 +91,20 @@ class CacheFeed:
         finally:
             self._viewers.remove(viewer)
             if not self._viewers:
-                self._client.watch(False)
+                self.client.watch(False)
                 self._sampler.cancel()
                 self._mirror = None
                 self._ready.clear()
 
     async def _wait_mirror(self) -> Mirror:
-        ready, dead = (asyncio.create_task(event.wait()) for event in (self._ready, self._client.dead))
+        ready, dead = (asyncio.create_task(event.wait()) for event in (self._ready, self.client.dead))
         try:
             await asyncio.wait([ready, dead], return_when=asyncio.FIRST_COMPLETED)
         finally:
             ready.cancel()
             dead.cancel()
         if self._mirror is None:
-            raise EngineDeadError(str(self._client.failure))
+            raise EngineDeadError(str(self.client.failure))
         return self._mirror
 
     def _take(self, message: CacheNews) -> None:
@@ -111,6 +112,8 @@ class CacheFeed:
             case Snapshot() as snapshot:
                 self._mirror = Mirror(snapshot)
                 self._ready.set()
+                for viewer in self._viewers:  # another server began to watch the same replica
+                    viewer.start_over()
             case News() as news if self._mirror is not None:
                 changes = self._mirror.apply(news)
                 for viewer in self._viewers:
@@ -124,7 +127,7 @@ class CacheFeed:
     def _sample(self) -> dict[str, Any]:
         """The engine's running totals, and the sum and number of times to the first token, at a time in Unix seconds."""
         first_token = {s.name.rpartition("_")[2]: s.value for s in next(iter(self._metrics.time_to_first_token.collect())).samples}
-        totals = msgspec.structs.asdict(self._client.stats)
+        totals = msgspec.structs.asdict(self.client.stats)
         return totals | {"time": time.time(), "ttft_sum_s": first_token["sum"], "ttft_count": first_token["count"]}
 
 
@@ -134,6 +137,11 @@ class _Viewer:
     def __init__(self) -> None:
         self.changes: Changes | None = None
         self.wake = asyncio.Event()
+
+    def start_over(self) -> None:
+        """Everything is to be told anew."""
+        self.changes = None
+        self.wake.set()
 
     def tell(self, changes: Changes) -> None:
         """Adds what changed after."""

@@ -17,6 +17,7 @@ from radixserve.messages import CacheAct, GenerateRequest
 from radixserve.req import token_bytes
 from radixserve.sampling_params import SamplingParams
 from radixserve.server.body import read_body, read_bytes
+from radixserve.server.cache_feed import CacheFeed
 from radixserve.server.cache_view import parents_first, search, top_view
 from radixserve.server.errors import HttpError
 from radixserve.server.explanations import with_text
@@ -76,6 +77,11 @@ class EvictBody(msgspec.Struct, frozen=True):
 Handler = Callable[[Request], Awaitable[Response]]
 
 
+def feed_of(request: Request) -> CacheFeed:
+    """Of the replica that the query names, by default the first. Raises HttpError 404 for a name that is unknown."""
+    return service_of(request).feed(request.query_params.get("replica"))
+
+
 def show(handler: Handler) -> Handler:
     """Refuses what shows prompts (403) where strangers could read them, or the page is off."""
 
@@ -115,14 +121,14 @@ def act(handler: Handler) -> Handler:
 
 async def tree(request: Request) -> Response:
     """The whole cache, as in the first frame of the events."""
-    feed = service_of(request).feed
+    feed = feed_of(request)
     async with feed.mirror() as mirror:
         return json_reply(feed.view.snapshot(mirror))
 
 
 async def events(request: Request) -> Response:
     """The cache as server-sent events: a snapshot, then what changes, about 20 times a second at most."""
-    feed = service_of(request).feed
+    feed = feed_of(request)
 
     async def stream() -> AsyncIterator[bytes]:
         async with contextlib.aclosing(feed.frames()) as frames:
@@ -134,7 +140,7 @@ async def events(request: Request) -> Response:
 
 async def node(request: Request) -> Response:
     """One node with the whole text of its edge and of the prefix that ends there."""
-    feed, serial = service_of(request).feed, request.path_params["node"]
+    feed, serial = feed_of(request), request.path_params["node"]
     async with feed.mirror() as mirror:
         _check_node(serial, mirror.nodes)
         path = mirror.path(serial)
@@ -146,7 +152,7 @@ async def node(request: Request) -> Response:
 
 async def find(request: Request) -> Response:
     """The nodes in whose edge a text ends."""
-    feed, wanted = service_of(request).feed, request.query_params.get("text", "")
+    feed, wanted = feed_of(request), request.query_params.get("text", "")
     if not wanted:
         raise InvalidRequestError("text is missing: /cache/search?text=…", param="text")
     if feed.view.redacted:
@@ -158,7 +164,7 @@ async def find(request: Request) -> Response:
 
 async def export(request: Request) -> Response:
     """The prompts that end at the leaves at or below a node, one JSON object a line: what `warm` reads."""
-    feed = service_of(request).feed
+    feed = feed_of(request)
     if feed.view.redacted:
         raise HttpError(403, "texts are hidden (--ui-redact): prompts can't be exported", code="redacted")
     wanted = request.query_params.get("node")
@@ -188,17 +194,17 @@ async def explain(request: Request) -> Response:
     if not found:
         message = f"the request {request_id[:100]!r} is not known: it never ran here, or too many have since"
         raise HttpError(404, message, code="unknown_request")
-    view = service.feed.view
+    view = service.view
     told = [with_text(explanation, lambda ids: view.text(token_bytes(list(ids))), branch_text=True) for explanation in found]
     return json_reply({"explanations": told})
 
 
 async def top(request: Request) -> Response:
     """The prefixes whose reuse saved most, and what each namespace holds, saved and never used."""
-    service, wanted = service_of(request), request.query_params.get("count", "20")
+    feed, wanted = feed_of(request), request.query_params.get("count", "20")
     if not wanted.isdecimal() or not 1 <= int(wanted) <= MAX_FOUND:
         raise InvalidRequestError(f"count is {wanted[:50]!r}: must be between 1 and {MAX_FOUND}", param="count")
-    return json_reply(top_view(await service.client.top(int(wanted)), service.feed.view))
+    return json_reply(top_view(await feed.client.top(int(wanted)), feed.view))
 
 
 async def pin(request: Request) -> Response:
@@ -206,11 +212,11 @@ async def pin(request: Request) -> Response:
     service = service_of(request)
     body = await read_body(request, PinBody, service.config.max_body_bytes)
     if body.node is not None:
-        return await _carry_out(service, CacheAct("", "pin", body.node, subtree=body.subtree))
+        return await _carry_out(request, CacheAct("", "pin", body.node, subtree=body.subtree))
     adapter = service.find_model(body.model).adapter
     tokens = await body.tokens(service)
     act = CacheAct("", "pin", prompt_ids=tokens, subtree=body.subtree, cache_salt=body.cache_salt, adapter=adapter)
-    return await _carry_out(service, act)
+    return await _carry_out(request, act)
 
 
 async def unpin(request: Request) -> Response:
@@ -218,13 +224,13 @@ async def unpin(request: Request) -> Response:
     body = await read_body(request, UnpinBody, service_of(request).config.max_body_bytes)
     if (body.node is None) != body.all:
         raise InvalidRequestError("send either node or all, not both and not neither", param="node")
-    return await _carry_out(service_of(request), CacheAct("", "unpin", body.node))
+    return await _carry_out(request, CacheAct("", "unpin", body.node))
 
 
 async def evict(request: Request) -> Response:
     """Evicts a node and all below it, but what is locked."""
     body = await read_body(request, EvictBody, service_of(request).config.max_body_bytes)
-    return await _carry_out(service_of(request), CacheAct("", "evict", body.node))
+    return await _carry_out(request, CacheAct("", "evict", body.node))
 
 
 async def warm(request: Request) -> Response:
@@ -272,8 +278,12 @@ def _read_lines(raw: bytes, *, plain: bool) -> list[Prefix]:
     return found
 
 
-async def _carry_out(service: Service, message: CacheAct) -> Response:
-    result = await service.client.act(message)
+async def _carry_out(request: Request, message: CacheAct) -> Response:
+    replicas, named = service_of(request).client.replicas, request.query_params.get("replica")
+    if named is None and len(replicas) > 1:
+        message_text = f"replica is missing: name the one to act on, {', '.join(replicas)}"
+        raise InvalidRequestError(message_text, param="replica")
+    result = await feed_of(request).client.act(message)
     return json_reply({"message": result.message, **result.figures})
 
 

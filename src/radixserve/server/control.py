@@ -47,4 +47,4 @@ async def abort_request(request: Request) -> Response:
     if not body.rid and not body.abort_all:
         raise InvalidRequestError("rid is missing: name a request, or set abort_all to true", param="rid")
     ids = None if body.abort_all else {body.rid, REPLY_PREFIXES.sub("", body.rid)}
-    return json_reply({"aborted": service.client.abort(ids)})
+    return json_reply({"aborted": await service.client.abort(ids)})

@@ -18,8 +18,8 @@ from starlette.types import Receive, Scope, Send
 from radixserve.errors import RadixServeError
 from radixserve.messages import GenerateRequest, Output
 from radixserve.observe.metrics import Metrics
-from radixserve.process.client import EngineClient
 from radixserve.server.answers import Answer, Tally
+from radixserve.server.backend import Backend
 from radixserve.server.errors import renamed
 from radixserve.server.replies import Usage
 from radixserve.server.request_log import RequestRecord
@@ -60,7 +60,7 @@ class Reply(Protocol):
 class Generation:
     """An ASGI response. `requests`: one a prompt, `n` choices each."""
 
-    client: EngineClient
+    client: Backend
     metrics: Metrics
     record: RequestRecord
     reply: Reply

@@ -10,7 +10,7 @@ import contextlib
 import logging
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Sequence
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -19,7 +19,7 @@ import radixserve
 from radixserve.config import EngineConfig, ServerConfig
 from radixserve.messages import EngineInfo
 from radixserve.observe.metrics import Metrics
-from radixserve.process.client import EngineClient
+from radixserve.server.backend import Backend
 from radixserve.server.gate import Gate
 from radixserve.server.service import Service
 from radixserve.server.tracing import make_tracer
@@ -37,12 +37,14 @@ logger = logging.getLogger(__name__)
 class Lifecycle:
     """Runs one server once."""
 
-    def __init__(self, engine: EngineConfig, server: ServerConfig, tokenizer: Tokenizer, listener: socket.socket) -> None:
+    def __init__(
+        self, backend: Backend, engine: EngineConfig, server: ServerConfig, tokenizer: Tokenizer, listener: socket.socket
+    ) -> None:
         self._engine = engine
         self._server = server
         self._tokenizer = tokenizer
         self._listener = listener
-        self._client = EngineClient()
+        self._client = backend
         self._gate = Gate()
         self._stop = asyncio.Event()
         self._stop_now = asyncio.Event()
@@ -61,14 +63,14 @@ class Lifecycle:
             await self._client.stop()
 
     async def _serve(self, info: EngineInfo, make_app: Callable[[Service], ASGIApp]) -> int:
-        metrics = Metrics(lambda: self._client.stats, lambda: not self._client.dead.is_set(), max(len(info.ranks), 1))
+        metrics = Metrics(self._client.collector)
         tracer = make_tracer(self._server.served_model_name or info.model)
         service = Service(self._client, info, self._tokenizer, self._server, metrics, self._gate, tracer)
         http = _Http(make_app(service))
         serving = asyncio.create_task(http.serve(sockets=[self._listener]))
         await _first(http.ready.wait(), asyncio.shield(serving))
         if not serving.done():
-            print(describe(info, service.model_name, self._listener), flush=True)
+            print(describe(info, service.model_name, self._listener, [*self._client.replicas]), flush=True)
             await _first(self._stop.wait(), self._client.dead.wait(), asyncio.shield(serving))
         code = await self._wind_down()
         http.should_exit = True
@@ -126,7 +128,7 @@ class _Http(uvicorn.Server):
         yield
 
 
-def describe(info: EngineInfo, name: str, listener: socket.socket) -> str:
+def describe(info: EngineInfo, name: str, listener: socket.socket, replicas: Sequence[str]) -> str:
     """What a started server is, and its effective limits, in a few lines."""
     limits = info.limits
     host, port = listener.getsockname()[:2]
@@ -141,6 +143,7 @@ def describe(info: EngineInfo, name: str, listener: socket.socket) -> str:
         + (f"  adapters: {', '.join(info.adapters)}\n" if info.adapters else "")
         + (f"  KV events at {kv_events}\n" if kv_events else "")
         + (f"  {len(info.ranks)} ranks, with {heads} query heads\n" if info.ranks else "")
+        + (f"  {len(replicas)} replicas, each of these: {', '.join(replicas)}\n" if any(replicas) else "")
         + f"  http://{host}:{port}"
     )
 

@@ -9,10 +9,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from radixserve.config import ServerConfig
-from radixserve.errors import InvalidRequestError
+from radixserve.errors import EngineDeadError, InvalidRequestError
 from radixserve.messages import EngineInfo
 from radixserve.observe.metrics import Metrics
-from radixserve.process.client import EngineClient
+from radixserve.server.backend import Backend
 from radixserve.server.cache_feed import CacheFeed
 from radixserve.server.cache_view import CacheView
 from radixserve.server.errors import HttpError
@@ -34,7 +34,7 @@ class Served(NamedTuple):
 class Service:
     """One served model with its adapters. `started`: Unix time in seconds."""
 
-    client: EngineClient
+    client: Backend
     info: EngineInfo
     tokenizer: Tokenizer
     config: ServerConfig
@@ -42,7 +42,8 @@ class Service:
     gate: Gate
     tracer: Tracer | None = None
     started: int = field(default_factory=lambda: int(time.time()))
-    feed: CacheFeed = field(init=False)
+    view: CacheView = field(init=False)
+    _feeds: dict[str, CacheFeed] = field(default_factory=dict)
     longest_token: int = field(init=False)
     """In bytes."""
     dialect: Dialect = field(init=False)
@@ -53,8 +54,7 @@ class Service:
 
     def __post_init__(self) -> None:
         self.adapters = dict(self.info.adapters)
-        view = CacheView(self.tokenizer, redacted=self.config.ui_redact)
-        self.feed = CacheFeed(self.client, view, self.metrics, self.gate)
+        self.view = CacheView(self.tokenizer, redacted=self.config.ui_redact)
         self.dialect = Dialect.of(self.tokenizer, self.config.tool_parser, self.config.reasoning_parser)
         self.responses = ResponseStore(self.config.response_store_bytes)
         self.longest_token = max(len(self.tokenizer.token_bytes[i]) for i in range(self.tokenizer.vocab_size))
@@ -76,6 +76,20 @@ class Service:
             return Served(name, name)
         known = ", ".join(map(repr, (self.model_name, *self.adapters)))
         raise HttpError(404, f"the model {name[:100]!r} is not served here: ask for {known}", code="model_not_found")
+
+    def feed(self, replica: str | None = None) -> CacheFeed:
+        """What tells viewers of the cache of a replica, by default the first. Raises HttpError 404 for a name that is unknown."""
+        replicas = self.client.replicas
+        name = next(iter(replicas), None) if replica is None else replica
+        if name is None:
+            raise EngineDeadError(str(self.client.failure))
+        if name not in replicas:
+            known = f"there are {', '.join(replicas)}" if any(replicas) else "there is one engine: leave the parameter out"
+            raise HttpError(404, f"the replica {name[:100]!r} is not known: {known}", code="unknown_replica")
+        self._feeds = {known: feed for known, feed in self._feeds.items() if known in replicas}
+        if name not in self._feeds:
+            self._feeds[name] = CacheFeed(replicas[name], self.view, self.metrics, self.gate)
+        return self._feeds[name]
 
     def check_adapter_name(self, name: str) -> None:
         """Raises InvalidRequestError for an adapter that is called like the base: nobody could ask for it."""

@@ -6,7 +6,7 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 from radixserve.messages import EngineStats
-from radixserve.observe.metrics import Metrics
+from radixserve.observe.metrics import EngineCollector, Metrics
 
 DOCS = Path(__file__).parents[3] / "docs/metrics.md"
 STATS = EngineStats(
@@ -30,12 +30,12 @@ def families(metrics: Metrics) -> dict[str, str]:
 
 def test_every_metric_is_documented_with_its_kind_and_no_other() -> None:
     documented = dict(re.findall(r"^\| `(radixserve_\w+)` \| (\w+) \|", DOCS.read_text(), re.MULTILINE))
-    assert families(Metrics(lambda: STATS, lambda: True)) == documented
+    assert families(Metrics(EngineCollector(lambda: STATS, lambda: True))) == documented
 
 
 def test_values_are_the_engine_s_latest() -> None:
     stats, alive = STATS, True
-    metrics = Metrics(lambda: stats, lambda: alive)
+    metrics = Metrics(EngineCollector(lambda: stats, lambda: alive))
     value = metrics.registry.get_sample_value
     assert value("radixserve_waiting_requests") == 1
     assert value("radixserve_cached_tokens_total") == 25
@@ -47,7 +47,7 @@ def test_values_are_the_engine_s_latest() -> None:
 
 
 def test_two_servers_do_not_mix() -> None:
-    first, second = Metrics(EngineStats, lambda: True), Metrics(EngineStats, lambda: True)
+    first, second = Metrics(EngineCollector(EngineStats, lambda: True)), Metrics(EngineCollector(EngineStats, lambda: True))
     first.count_http_request(200)
     assert first.registry.get_sample_value("radixserve_http_requests_total", {"status": "200"}) == 1
     assert second.registry.get_sample_value("radixserve_http_requests_total", {"status": "200"}) is None

@@ -16,12 +16,12 @@ from radixserve.config import EngineConfig
 from radixserve.engine.ranks.group import Group, make_store
 from radixserve.engine.ranks.link import Begin, Fault, Frame, Join, Link, Loaded, PeerLostError, Ready, Step, Updated
 from radixserve.errors import ConfigError, RankError
-from radixserve.messages import EngineInput, ExplainRequest, RankInfo, TopRequest, WatchRequest
+from radixserve.messages import EngineInput, ExplainRequest, RankInfo, ReportPages, TopRequest, WatchRequest
 
 LAST_WORDS_S = 0.5
 """How long the others have to say why, when one is gone: they notice it together."""
 
-UNDECIDING = (ExplainRequest, TopRequest, WatchRequest)
+UNDECIDING = (ExplainRequest, ReportPages, TopRequest, WatchRequest)
 """Messages that ask and change nothing: rank 0 alone answers."""
 
 
