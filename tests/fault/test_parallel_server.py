@@ -118,12 +118,21 @@ def test_an_idle_server_notices_a_killed_rank_and_no_rank_outlives_rank_0(tmp_pa
         ({"tensor_parallel": 5}, "--tensor-parallel is 5: the model has 4 query heads, a rank needs one; ask for 4 or less"),
         ({"tensor_parallel": 2, "adapter": ("a=b",)}, "adapters need one process; leave --adapter out or use 1"),
         ({"tensor_parallel": 0}, "--tensor-parallel is 0: must be at least 1"),
-        ({"tensor_parallel": 2, "num_slots": 10**9}, "lower --num-slots"),
+        ({"tensor_parallel": 2, "device": "cuda:0"}, "--device is"),
+        ({"tensor_parallel": 2, "model": "nowhere"}, "no model 'nowhere'"),
     ],
 )
-def test_what_can_t_be_split_is_refused(model: Path, settings: dict[str, Any], message: str) -> None:
+def test_what_can_t_be_split_is_refused_before_a_process_is_started(
+    model: Path, settings: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leader.subprocess, "Popen", None)
     with pytest.raises(ConfigError, match=message):
-        LLM(str(model), device="cpu", **settings)
+        LLM(**{"model": str(model), "device": "cpu"} | settings)
+
+
+def test_a_pool_that_no_rank_has_memory_for_is_refused(model: Path) -> None:
+    with pytest.raises(ConfigError, match="lower --num-slots"):
+        LLM(str(model), device="cpu", num_slots=10**9, tensor_parallel=2)
 
 
 def test_a_rank_that_can_t_start_is_named_with_its_reason(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

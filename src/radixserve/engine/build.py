@@ -13,7 +13,7 @@ from radixserve.engine.assemble import assemble
 from radixserve.engine.engine import Engine
 from radixserve.engine.grammars import Grammars
 from radixserve.engine.model_runner import ModelRunner
-from radixserve.engine.parts import Parts, load_parts
+from radixserve.engine.parts import Parts, check_split, load_parts
 from radixserve.engine.ranks.leader import Leader
 from radixserve.engine.ranks.runners import LeadingRunner
 from radixserve.engine.recording import Recorder
@@ -34,7 +34,10 @@ def build_engine(config: EngineConfig) -> Engine:
     check_settings(config)
     adapters = parse_adapters(config.adapter)
     publisher = make_publisher(config)
-    leader = Leader(config) if config.tensor_parallel > 1 else None
+    leader = None
+    if config.tensor_parallel > 1:
+        check_split(config)
+        leader = Leader(config)
     try:
         parts = load_parts(config)
         num_slots = parts.num_slots if leader is None else leader.agree(parts.num_slots)

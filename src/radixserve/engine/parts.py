@@ -73,6 +73,12 @@ class Parts:
         return RankInfo(rank, os.getpid(), str(self.decoder.device), own.num_heads, own.num_kv_heads, self.kv_bytes(num_slots))
 
 
+def check_split(config: EngineConfig) -> None:
+    """Refuses what can't be split before a process is started, and brings the model, once for all. Raises ConfigError."""
+    Shard(load_config(Path(resolve(config.model))), 0, config.tensor_parallel)
+    choose_device(config.device, 0, config.tensor_parallel)
+
+
 def load_parts(config: EngineConfig, rank: int = 0) -> Parts:
     """Loads what rank `rank` of `config.tensor_parallel` has. Raises ConfigError (ModelError for the model) with a remedy."""
     size = config.tensor_parallel
