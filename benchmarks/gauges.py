@@ -2,8 +2,7 @@
 
 Run: python benchmarks/gauges.py --num-slots 2000 --dataset mt-bench-101 --dataset-path subset.jsonl --num-prompts 30
 What is not known here goes to `radixserve bench serve`. Prints the hit rates since the start: what the server gave, what its
-gauges say of each size, what `radixserve simulate` gets there on the recording, and the difference. It is simulated at a fifth
-of the speed, so that every turn finds the answer before it done, as it did live, whatever machine the cost model is of.
+gauges say of each size, what `radixserve simulate` gets there on the recording, and the difference.
 """
 
 import argparse
@@ -21,7 +20,6 @@ from rich.console import Console
 from rich.table import Table
 
 SIZES = (0.5, 1.0, 2.0, 4.0, 8.0)
-SPEED = 0.2
 PROGRAM = (sys.executable, "-m", "radixserve.cli")
 
 

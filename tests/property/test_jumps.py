@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 from radixserve.cache.events import CacheEvent, Evicted
 from radixserve.config import EngineConfig
 from radixserve.req import token_bytes
+from radixserve.routing.router import Router
 from radixserve.simulator.cost import CostModel
+from radixserve.simulator.fleet import Fleet
 from radixserve.simulator.requests import SimRequest
 from radixserve.simulator.simulate import Simulation
 
@@ -52,7 +54,7 @@ def simulate(asked: list[SimRequest], config: EngineConfig, num_slots: int, *, j
             evictions.append((event.serial, event.num_tokens, event.time, event.last_access_time))
 
     simulation.engine.cache.listeners.append(listen)
-    timeline = simulation.run(asked, lambda output: None)
+    timeline = Fleet([simulation], Router()).run(asked, lambda: None)[0]
     simulation.engine.cache.check()
     nodes = [(node.serial, node.key, node.last_access_time, node.hit_count) for _, node in simulation.engine.cache.walk()]
     return len(made), timeline, evictions, nodes, simulation.engine.stats()

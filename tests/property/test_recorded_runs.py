@@ -28,13 +28,15 @@ from radixserve.messages import (
     UpdateWeightsRequest,
 )
 from radixserve.req import token_bytes
+from radixserve.routing.router import Router
 from radixserve.sampling.select import NO_TOKEN
 from radixserve.sampling_params import Grammar, SamplingParams
 from radixserve.simulator.cost import load as load_cost_model
+from radixserve.simulator.fleet import Fleet
 from radixserve.simulator.free_grammars import FreeGrammar
+from radixserve.simulator.recorded_requests import from_recording
 from radixserve.simulator.recordings import Recording
 from radixserve.simulator.replay import Replay
-from radixserve.simulator.requests import from_recording
 from radixserve.simulator.simulate import Simulation
 from tests.hash_runner import VOCAB, HashRunner
 from tests.property.test_engine_schedules import actions
@@ -150,7 +152,8 @@ def test_adapters_are_replayed_and_keep_their_namespaces_in_simulations(tmp_path
     assert engine.stats().cached_tokens == 4
     asked = from_recording(Recording(path))
     assert [request.extra_key.adapter_load for request in asked] == [1, 0, 1, 2]
-    timeline = Simulation(EngineConfig(), 160, 64, load_cost_model(None)).run(asked, lambda output: None)
+    simulation = Simulation(EngineConfig(), 160, 64, load_cost_model(None))
+    (timeline,) = Fleet([simulation], Router()).run(asked, lambda: None)
     assert timeline.cached_tokens == 4
 
 

@@ -69,11 +69,13 @@ class RecordingHeader(msgspec.Struct, frozen=True):
 
 
 class RecordedStep(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One step. `time_s` counts from the start of the recording and decides nothing."""
+    """One step. Times count from the start of the recording and decide nothing."""
 
-    time_s: float
+    ended_s: float
     messages: list[EngineInput] = []
     """Applied at its start, in order; those refused at once are left out."""
+    applied_s: float = 0.0
+    """When that was, if there are any."""
     tokens: list[tuple[int, int]] = []
     """(arrival number of the request, token id) of each sampled token; -1 where nothing could be sampled."""
     forced: list[tuple[int, list[int]]] = []
@@ -164,6 +166,7 @@ class Recorder:
         self._lines = bytearray()
         self._zero_s = self._written_s = time.monotonic()
         self._messages: list[EngineInput] = []
+        self._applied_s = 0.0
         header = RecordingHeader(
             FORMAT, version("radixserve"), info.model, info.dtype, info.limits, dict(info.settings), not real_tokens
         )
@@ -175,6 +178,8 @@ class Recorder:
         refused = any(isinstance(answer, RequestFailed) for answer in answers) and not isinstance(message, GrammarFinished)
         salted = None if refused else self._salt.message(message)
         if salted is not None:
+            if not self._messages:
+                self._applied_s = self._now_s()
             self._messages.append(salted)
 
     def end_step(self, batch: ForwardBatch | None, token_ids: list[int], cache: PrefixCache, *, idle: bool) -> None:
@@ -183,15 +188,16 @@ class Recorder:
             sampled = [] if batch is None else batch.sampled
             self._write(
                 RecordedStep(
-                    round(time.monotonic() - self._zero_s, 6),
+                    self._now_s(),
                     self._messages,
+                    self._applied_s,
                     [(req.arrival, self._token(req, token_id)) for req, token_id in zip(sampled, token_ids, strict=True)],
                     [] if batch is None else self._forced(batch),
                     [req.arrival for req in sampled if req.finish_reason == "stop"],
                     self._digest.add(batch, cache) if batch is not None else "",
                 )
             )
-            self._messages = []
+            self._messages, self._applied_s = [], 0.0
         if idle or len(self._lines) > WRITE_BYTES or time.monotonic() > self._written_s + WRITE_S:
             self.flush()
 
@@ -201,6 +207,9 @@ class Recorder:
             self._append()
         self._lines.clear()
         self._written_s = time.monotonic()
+
+    def _now_s(self) -> float:
+        return round(time.monotonic() - self._zero_s, 6)
 
     def _append(self) -> None:
         try:

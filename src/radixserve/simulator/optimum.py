@@ -13,10 +13,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from sys import maxsize
 
-import numpy as np
-
-from radixserve.cache.radix_tree import Node, RadixTree
-from radixserve.req import ExtraKey
+from radixserve.simulator.prompt_tree import PromptTree
 from radixserve.simulator.requests import SimRequest
 from radixserve.simulator.traces import PAGE_LEN
 
@@ -50,14 +47,13 @@ def _trace_use(request: SimRequest) -> Use:
 
 def _edges(requests: Sequence[SimRequest]) -> list[Use]:
     """Builds the tree of everything first, since later requests split the edges of earlier ones."""
-    tree = RadixTree()
+    tree = PromptTree()
     for request in requests:
         for tokens in (request.prompt(), _kept(request)):
-            _insert(tree, request.extra_key, tokens)
+            tree.insert(request.extra_key, tokens)
     uses = []
     for request in requests:
-        root = tree.find_root(request.extra_key)
-        paths = [tree.walk(root, tokens).path for tokens in (request.prompt(), _kept(request))]
+        paths = [tree.path(request.extra_key, tokens) for tokens in (request.prompt(), _kept(request))]
         prompt, whole = ([(node.serial, node.num_tokens) for node in path] for path in paths)
         uses.append(Use(prompt, whole, request.prompt_len - 1))
     return uses
@@ -67,13 +63,6 @@ def _kept(request: SimRequest) -> bytes:
     """What has KV in the end: all but the last token of the answer."""
     assert request.tokens is not None
     return request.tokens[: (request.prompt_len + request.output_len - 1) * 4]
-
-
-def _insert(tree: RadixTree, extra_key: ExtraKey, tokens: bytes) -> None:
-    walk = tree.walk(tree.make_root(extra_key, 0), tokens)
-    node: Node = walk.node if walk.child is None else tree.split(walk.child, walk.inside)
-    if walk.end * 4 < len(tokens):
-        tree.insert(node, tokens[walk.end * 4 :], np.empty(0, dtype=np.int32), time=0, priority=0)
 
 
 def infinite_hits(uses: Iterable[Use]) -> int:

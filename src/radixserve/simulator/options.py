@@ -37,7 +37,7 @@ class SimulateOptions:
     """Tokens computed in one step. By default as recorded, or 512."""
 
     speed: float = 1.0
-    """Requests arrive so many times faster than they did."""
+    """Requests arrive so many times faster than they did, and pauses between an answer and the next turn are as much shorter."""
 
     cost_model: Path | None = None
     """Times of steps, as `radixserve bench profile` writes them; by default the default model's on two cores of a CPU."""

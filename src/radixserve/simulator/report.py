@@ -41,11 +41,22 @@ def print_predictions(predictions: Sequence[Prediction], cost: CostModel, longes
     console.print(table)
     for note in (
         f"{first.requests:,} requests; an infinite cache hits {_percent(first.infinite_hit_rate)}; simulated in {seconds:.1f} s",
+        _timing(first),
         f"step times: {cost.source}",
     ):
         console.print(note, style="dim", markup=False)
     for doubt in _doubts(predictions, cost, longest):
         console.print(doubt, style="yellow", markup=False, soft_wrap=True)
+
+
+def _timing(prediction: Prediction) -> str:
+    """Whether requests wait for answers."""
+    if not prediction.following:
+        return "each request comes at its recorded time: none goes on from another's answer"
+    return (
+        f"{prediction.following:,} of them come after the answer that they go on from, and the pause that there was; "
+        "the others at their recorded times"
+    )
 
 
 def _doubts(predictions: Sequence[Prediction], cost: CostModel, longest: int) -> Iterator[str]:

@@ -9,9 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from radixserve.messages import GenerateRequest, LoadAdapter
-from radixserve.req import SHARED, ExtraKey, token_bytes
-from radixserve.simulator.recordings import Recording
+from radixserve.req import SHARED, ExtraKey
 from radixserve.simulator.traces import PAGE_LEN, PageIds, TraceRequest
 
 VOCAB_SIZE = 2**31 - 1
@@ -24,6 +22,7 @@ class SimRequest:
 
     number: int
     arrival_s: float
+    """As recorded."""
     prompt_len: int
     output_len: int
     max_tokens: int
@@ -34,6 +33,9 @@ class SimRequest:
     """Ids of a trace's pages, where `tokens` is None."""
     tokens: bytes | None = field(default=None, repr=False)
     """int32 prompt and answer, where they are known."""
+    follows: int | None = None
+    """Number of the request whose answer it goes on from: it comes `pause_s` after that is done, whenever it came really."""
+    pause_s: float = 0.0
 
     def prompt(self) -> bytes:
         """The prompt's tokens, int32."""
@@ -49,53 +51,41 @@ class SimRequest:
 
 
 def from_trace(trace: Sequence[TraceRequest]) -> list[SimRequest]:
-    """The requests of a trace, in order of time."""
-    numbers: dict[int, int] = {}
-    return [
-        SimRequest(
-            number=number,
-            arrival_s=request.timestamp / 1000,
-            prompt_len=request.input_length,
-            output_len=max(request.output_length, 1),
-            max_tokens=max(request.output_length, 1),
-            pages=[numbers.setdefault(page, len(numbers)) for page in request.hash_ids],
+    """The requests of a trace, in order of time; a turn with a `delay` has that of the turn before, and the delay."""
+    before, times_ms = _turns(trace)
+    order = sorted(range(len(trace)), key=times_ms.__getitem__)
+    place = {line: number for number, line in enumerate(order)}
+    pages: dict[int, int] = {}
+    requests = []
+    for number, line in enumerate(order):
+        request, follows = trace[line], before[line]
+        requests.append(
+            SimRequest(
+                number=number,
+                arrival_s=times_ms[line] / 1000,
+                prompt_len=request.input_length,
+                output_len=max(request.output_length, 1),
+                max_tokens=max(request.output_length, 1),
+                pages=[pages.setdefault(page, len(pages)) for page in request.hash_ids],
+                follows=None if follows is None else place[follows],
+                pause_s=0.0 if follows is None else (request.delay or 0.0) / 1000,
+            )
         )
-        for number, request in enumerate(sorted(trace, key=lambda request: request.timestamp))
-    ]
+    return requests
 
 
-def from_recording(recording: Recording) -> list[SimRequest]:
-    """The requests that were given tokens, each with as many as it got. Flushes, pins and new weights are left out."""
-    asked: list[tuple[float, GenerateRequest, ExtraKey]] = []
-    given: list[list[int]] = []
-    loads: list[str | None] = [None]
-    for step in recording.steps():
-        for message in step.messages:
-            if isinstance(message, LoadAdapter):
-                loads.append(message.name)
-            elif isinstance(message, GenerateRequest):
-                last_load = max(number for number, name in enumerate(loads) if name == message.adapter)
-                asked.append((step.time_s, message, ExtraKey(message.adapter, message.cache_salt, last_load)))
-                given.append([])
-        for arrival, token_id in step.tokens:
-            if token_id >= 0:
-                given[arrival].append(token_id)
-        for arrival, run in step.forced:
-            given[arrival] += run
-    answered = [(*request, output) for request, output in zip(asked, given, strict=True) if output]
-    return [
-        SimRequest(
-            number=number,
-            arrival_s=time_s,
-            prompt_len=len(message.prompt_ids) // 4,
-            output_len=len(output),
-            max_tokens=max(message.params.max_tokens or len(output), len(output)),
-            extra_key=extra_key,
-            priority=message.priority,
-            tokens=message.prompt_ids + token_bytes(output),
-        )
-        for number, (time_s, message, extra_key, output) in enumerate(answered)
-    ]
+def _turns(trace: Sequence[TraceRequest]) -> tuple[list[int | None], list[float]]:
+    """Of each line, the line whose answer it waits for, if any, and the earliest time at which it can come, in ms."""
+    before: list[int | None] = []
+    times_ms: list[float] = []
+    last: dict[str | int, int] = {}
+    for line, request in enumerate(trace):
+        previous = None if request.session_id is None or request.delay is None else last.get(request.session_id)
+        before.append(previous)
+        times_ms.append(request.timestamp if previous is None else times_ms[previous] + (request.delay or 0.0))
+        if request.session_id is not None:
+            last[request.session_id] = line
+    return before, times_ms
 
 
 def to_trace(requests: Sequence[SimRequest]) -> list[TraceRequest]:

@@ -5,9 +5,8 @@ the rest waits at the door, first come first served.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from math import inf
 
 from radixserve.batch import ForwardBatch
 from radixserve.config import EngineConfig
@@ -37,7 +36,10 @@ Listen = Callable[[Output | RequestFailed], None]
 class Timeline:
     """What became of the requests of one engine."""
 
+    arrived_s: float = 0.0
+    """When the last one arrived,"""
     end_s: float = 0.0
+    """and when the last answer was done."""
     ttft_s: list[float] = field(default_factory=list)
     """From arrival to first token, in order of first tokens."""
     prompt_tokens: int = 0
@@ -97,28 +99,30 @@ class Simulation:
         self.timeline = Timeline()
         self._coming: deque[SimRequest] = deque()
 
-    def run(self, requests: Sequence[SimRequest], listen: Listen) -> Timeline:
-        """Serves all requests, which are in order of arrival."""
-        for request in requests:
-            self.take(request)
-        self.advance(inf, listen)
-        return self.sum_up()
+    @property
+    def now_s(self) -> float:
+        """Up to when it has gone: the next step begins then."""
+        return self.runner.now_s
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether there is anything to do with what was taken."""
+        return bool(self._coming) or self.engine.has_work
 
     def take(self, request: SimRequest) -> None:
-        """A request that arrives after those taken before it, and not before the time that the engine was advanced to."""
+        """A request that arrives after those taken before it; if the engine is idle, it waits for it."""
+        if not self.is_busy:
+            self.runner.now_s = max(self.now_s, request.arrival_s)
         self._coming.append(request)
+        self.timeline.arrived_s = request.arrival_s
 
-    def advance(self, until_s: float, listen: Listen) -> None:
-        """Makes all steps that begin before `until_s` with the requests that were taken."""
-        while self.runner.now_s < until_s and (self._coming or self.engine.has_work):
-            if not self.engine.has_work:
-                self.runner.now_s = max(self.runner.now_s, self._coming[0].arrival_s)
-            if not self._let_in() and self._jumps:
-                self._jump(until_s)
-                if self.runner.now_s >= until_s:
-                    return
-                self._let_in()
-            self._step(listen)
+    def go_on(self, until_s: float, listen: Listen) -> None:
+        """Makes the next step. What only lengthens before it is jumped over, but not beyond `until_s`: then that is all."""
+        if not self._let_in() and self._jumps and self._jump(until_s):
+            if self.now_s >= until_s:
+                return
+            self._let_in()
+        self._step(listen)
 
     def _let_in(self) -> bool:
         """Takes in who has arrived; whether anybody has."""
@@ -134,12 +138,12 @@ class Simulation:
     def _has_arrived(self) -> bool:
         return bool(self._coming) and self._coming[0].arrival_s <= self.runner.now_s
 
-    def _jump(self, until_s: float) -> None:
-        """Makes the steps at once in which only lengths change, up to the next arrival or `until_s`."""
+    def _jump(self, until_s: float) -> bool:
+        """Makes the steps at once in which only lengths change, up to the next arrival or `until_s`; whether there were any."""
         scheduler = self.engine.scheduler
         steady = find_steady(scheduler, self.runner.left)
         if steady is None:
-            return
+            return False
         has_room = len(scheduler.waiting) < MAX_WAITING
         num_steps = 0
         while num_steps < steady.num_steps and self.runner.now_s < until_s:
@@ -148,6 +152,7 @@ class Simulation:
             self.runner.pass_time(steady.shape(num_steps))
             num_steps += 1
         steady.take(self.engine, num_steps, self.runner.tokens)
+        return num_steps > 0
 
     def _step(self, listen: Listen) -> None:
         for output in self.engine.step():

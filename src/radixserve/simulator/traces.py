@@ -2,7 +2,9 @@
 which AIPerf reads and writes too.
 
 Each line has `input_length` and `output_length` in tokens, `hash_ids`, one a page of 512 tokens, and `timestamp` in milliseconds;
-other fields are ignored. Equal ids mean equal content after an equal prefix.
+other fields are ignored. Equal ids mean equal content after an equal prefix. A line may have a `session_id` and a `delay`: then it
+has no time of its own, but comes so many milliseconds after the answer to the line before of the same session. Every line has the
+whole prompt, earlier turns included.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,6 +26,8 @@ class TraceRequest(msgspec.Struct, frozen=True):
     output_length: int
     hash_ids: list[int]
     timestamp: float = 0.0
+    session_id: str | int | None = None
+    delay: float | None = None
 
 
 def read_trace(path: Path) -> list[TraceRequest]:

@@ -20,9 +20,10 @@ from radixserve.simulator.cost import CostModel, load
 from radixserve.simulator.fleet import Fleet
 from radixserve.simulator.optimum import Clairvoyant, infinite_hits, num_unique_tokens, uses_of
 from radixserve.simulator.options import SimulateOptions, names, numbers, sizes
+from radixserve.simulator.recorded_requests import from_recording
 from radixserve.simulator.recordings import Recording, read_header
 from radixserve.simulator.replay import Replay
-from radixserve.simulator.requests import SimRequest, from_recording, from_trace
+from radixserve.simulator.requests import SimRequest, from_trace
 from radixserve.simulator.simulate import Progress, Simulation, Timeline
 from radixserve.simulator.traces import read_trace
 
@@ -45,6 +46,8 @@ class Prediction:
 
     setting: Setting
     requests: int
+    following: int
+    """Of these, those that come after the answer that they go on from; the others come at their recorded times."""
     refused: int
     """Requests that don't fit the pool."""
     hit_rate: float
@@ -120,7 +123,10 @@ class WhatIf:
 
     def __init__(self, subject: Subject, options: SimulateOptions) -> None:
         self.cost: CostModel = load(options.cost_model)
-        self._requests = [replace(request, arrival_s=request.arrival_s / options.speed) for request in subject.requests]
+        self._requests = [
+            replace(request, arrival_s=request.arrival_s / options.speed, pause_s=request.pause_s / options.speed)
+            for request in subject.requests
+        ]
         self._config = replace(
             subject.config,
             max_running=min(options.max_running or subject.config.max_running, len(subject.requests)),
@@ -155,6 +161,7 @@ class WhatIf:
         return Prediction(
             setting=setting,
             requests=len(self._requests),
+            following=sum(request.follows is not None for request in self._requests),
             refused=len(refused),
             hit_rate=cached_tokens / self._prompt_tokens,
             balance=_balance(timelines),
@@ -166,7 +173,7 @@ class WhatIf:
             ttft_median_s=float(np.median(ttft_s)) if ttft_s else None,
             ttft_p99_s=float(np.percentile(ttft_s, 99)) if ttft_s else None,
             tokens_per_s=sum(timeline.generated_tokens for timeline in timelines) / max(end_s, 1e-9),
-            arrived_s=self._requests[-1].arrival_s,
+            arrived_s=max(timeline.arrived_s for timeline in timelines),
             end_s=end_s,
             simulated_in_s=simulated_in_s,
         )

