@@ -77,6 +77,20 @@ def heads(
     [slots, num_kv_heads, head_dim], all bfloat16.
     """
 
+def product(x: AnyTensor, linear: Linear, y: AnyTensor, lora: LowRanks | None = None) -> None:
+    """Writes linear(x) to `y` float32 [T, outputs]; `x` bfloat16 [T, inputs]."""
+
+def mlp(
+    x: AnyTensor,
+    norm: RmsNorm,
+    gate_up: Linear,
+    down: Linear,
+    y: AnyTensor,
+    gate_up_lora: LowRanks | None = None,
+    down_lora: LowRanks | None = None,
+) -> None:
+    """Writes down(silu(gate) * up) of norm(x) to `y`; both are float32 [T, size]. `gate_up` as for `add_and_mlp`."""
+
 def add_and_mlp(
     x: AnyTensor,
     y: AnyTensor,
@@ -89,6 +103,8 @@ def add_and_mlp(
     down_lora: LowRanks | None = None,
 ) -> None:
     """Adds linear(y) to `x` float32 [T, size], then down(silu(gate) * up) of norm(x); `y` bfloat16 [T, inputs].
+
+    The bits are those of `product` and of `mlp`, each added to `x`, in one region of threads.
 
     Outputs of `gate_up` are 16 gates, then the 16 ups that belong to them, and so on. What enters a product is rounded to bfloat16.
     """

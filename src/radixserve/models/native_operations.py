@@ -183,30 +183,21 @@ class NativeOperations:
 
 
 def _in_halves(
-    first: "_native.Linear", norm: "_native.RmsNorm", gate_up: "_native.Linear", last: "_native.Linear", reduce: Reduce
+    output: "_native.Linear", norm: "_native.RmsNorm", gate_up: "_native.Linear", down: "_native.Linear", reduce: Reduce
 ) -> FeedForward:
-    """A rank's feed forward: the ranks sum after each half, so each half is the fused operation with zeros for the other."""
-    size = first.outputs
-    no_first, no_input = _zeros(size, 2), torch.zeros(1, 2, dtype=torch.bfloat16)
-    no_gate_up, no_last = _zeros(2 * GATES, size), _zeros(size, GATES)
+    """A rank's feed forward: the ranks sum what each half gives before it is added to the stream."""
 
-    def feed_forward(x: Stream, attended: "_native.Wrapped", added_by_adapters: Runs | None) -> Stream:
-        _, to_first, *to_others = added_by_adapters or NO_RUNS
-        stream = x.tensor
-        added = torch.zeros_like(stream)
-        _native.add_and_mlp(added, attended, first, norm, no_gate_up, no_last, to_first, None, None)
-        stream += reduce(added)
-        added = stream.clone()
-        _native.add_and_mlp(added, no_input.expand(len(stream), -1).contiguous(), no_first, norm, gate_up, last, None, *to_others)
-        added -= stream  # as exact as the sum that the fused operation made
-        stream += reduce(added)
+    def feed_forward(x: Stream, attended: "_native.Wrapped", added: Runs | None) -> Stream:
+        _, to_output, *to_mlp = added or NO_RUNS
+        part = torch.empty_like(x.tensor)
+        wrapped = _native.Wrapped(part)
+        _native.product(attended, output, wrapped, to_output)
+        x.tensor.add_(reduce(part))
+        _native.mlp(x.wrapped, norm, gate_up, down, wrapped, *to_mlp)
+        x.tensor.add_(reduce(part))
         return x
 
     return feed_forward
-
-
-def _zeros(outputs: int, inputs: int) -> "_native.Linear":
-    return _native.Linear(torch.zeros(outputs, inputs, dtype=torch.bfloat16))
 
 
 def interleaved(gate: Affine, up: Affine) -> Affine:

@@ -1,4 +1,4 @@
-"""The native feed forward in halves, as a rank needs it, against the fused one: one rank's sum is what it is."""
+"""The native feed forward in halves, as a rank needs it, against the fused one: the same bits, where one rank has all."""
 
 from pathlib import Path
 
@@ -21,5 +21,4 @@ def test_halves_make_the_whole(tmp_path: Path, int8: bool) -> None:
         Sequences(load_model(path, torch.bfloat16, torch.device("cpu"), operations), 1).extend({0: ids})
         for operations in (NativeOperations(int8), NativeOperations(int8, reduce=lambda x: x))
     ]
-    # Only the last bit of the stream differs, which bfloat16 rounds away but for a few values on an edge.
-    assert (logits[1] - logits[0]).square().mean().sqrt() < 0.01 * logits[0].square().mean().sqrt()
+    assert torch.equal(*logits)

@@ -59,29 +59,77 @@ void norm_linear(const Wrapped& x, const RmsNorm& norm, const Linear& linear, co
     });
 }
 
+// y = linear(x), and what adapters add to it.
+void product(const Wrapped& x, const Linear& linear, const Wrapped& y, const LowRanks* lora) {
+    const bf16* source = bf16s(x, "x", {ANY, linear.inputs});
+    const int64_t rows = x.shape(0);
+    float* target = floats(y, "y", {rows, linear.outputs});
+    check_fit(lora, linear, rows);
+    const LoraMemory memory = memory_for({lora});
+    const QuantizedRows quantized = memory_for(rows, {&linear});
+    nb::gil_scoped_release release;
+    in_parallel(num_threads(), [&](int thread, int threads) {
+        const Addend added = multiply(lora, source, memory, thread, threads);
+        linear.multiply(source, target, rows, Epilogue::store, quantized, thread, threads, added);
+    });
+}
+
+// down(silu(gate) * up) of the normed rows. Memory is of the thread that starts the region.
+struct Mlp {
+    const RmsNorm& norm;
+    const Linear &gate_up, &down;
+    const LowRanks *gate_up_lora, *down_lora;
+    const int64_t rows;
+    LoraMemory added;
+    QuantizedRows quantized;
+    bf16* shared = scratch(normed_memory, rows * gate_up.inputs);
+    bf16* activated = scratch(activated_memory, rows * down.inputs);
+
+    void check() const {
+        const int64_t size = norm.size();
+        if (gate_up.inputs != size || down.outputs != size || down.inputs * 2 != gate_up.outputs || gate_up.outputs % PANEL)
+            throw std::invalid_argument("norm, gate_up and down do not fit each other");
+        check_fit(gate_up_lora, gate_up, rows), check_fit(down_lora, down, rows);
+    }
+    // Stores to `y`, or adds. Called by all threads of a region; `x` is whole.
+    void multiply(const float* x, float* y, Epilogue epilogue, int thread, int threads) const {
+        const bf16* input = normed(norm, x, shared, rows, thread, threads);
+        const Addend to_gate_up = ::multiply(gate_up_lora, input, added, thread, threads);
+        gate_up.multiply(input, activated, rows, Epilogue::silu_mul, quantized, thread, threads, to_gate_up);
+        wait_for_all(threads);
+        const Addend to_down = ::multiply(down_lora, activated, added, thread, threads);
+        down.multiply(activated, y, rows, epilogue, quantized, thread, threads, to_down);
+    }
+};
+
+void mlp(const Wrapped& x, const RmsNorm& norm, const Linear& gate_up, const Linear& down, const Wrapped& y, const LowRanks* gate_up_lora,
+         const LowRanks* down_lora) {
+    const float* stream = floats(x, "x", {ANY, norm.size()});
+    const int64_t rows = x.shape(0);
+    float* target = floats(y, "y", {rows, norm.size()});
+    const Mlp mlp{norm,         gate_up,   down, gate_up_lora, down_lora, rows, memory_for({gate_up_lora, down_lora}),
+                  memory_for(rows, {&gate_up, &down})};
+    mlp.check();
+    nb::gil_scoped_release release;
+    in_parallel(num_threads(), [&](int thread, int threads) { mlp.multiply(stream, target, Epilogue::store, thread, threads); });
+}
+
 void add_and_mlp(const Wrapped& x, const Wrapped& y, const Linear& linear, const RmsNorm& norm, const Linear& gate_up, const Linear& down,
                  const LowRanks* linear_lora, const LowRanks* gate_up_lora, const LowRanks* down_lora) {
     const bf16* source = bf16s(y, "y", {ANY, linear.inputs});
-    const int64_t rows = y.shape(0), size = linear.outputs;
-    float* stream = floats(x, "x", {rows, size});
-    if (norm.size() != size || gate_up.inputs != size || down.outputs != size || down.inputs * 2 != gate_up.outputs || gate_up.outputs % PANEL)
-        throw std::invalid_argument("linear, norm, gate_up and down do not fit each other");
-    check_fit(linear_lora, linear, rows), check_fit(gate_up_lora, gate_up, rows), check_fit(down_lora, down, rows);
-    const LoraMemory memory = memory_for({linear_lora, gate_up_lora, down_lora});
-    bf16* shared = scratch(normed_memory, rows * size);
-    bf16* activated = scratch(activated_memory, rows * down.inputs);
-    const QuantizedRows quantized = memory_for(rows, {&linear, &gate_up, &down});
+    const int64_t rows = y.shape(0);
+    float* stream = floats(x, "x", {rows, linear.outputs});
+    if (norm.size() != linear.outputs) throw std::invalid_argument("linear and norm differ in size");
+    check_fit(linear_lora, linear, rows);
+    const Mlp mlp{norm,         gate_up,   down, gate_up_lora, down_lora, rows, memory_for({linear_lora, gate_up_lora, down_lora}),
+                  memory_for(rows, {&linear, &gate_up, &down})};
+    mlp.check();
     nb::gil_scoped_release release;
     in_parallel(num_threads(), [&](int thread, int threads) {
-        const Addend to_linear = multiply(linear_lora, source, memory, thread, threads);
-        linear.multiply(source, stream, rows, Epilogue::add, quantized, thread, threads, to_linear);
+        const Addend to_linear = multiply(linear_lora, source, mlp.added, thread, threads);
+        linear.multiply(source, stream, rows, Epilogue::add, mlp.quantized, thread, threads, to_linear);
         wait_for_all(threads);
-        const bf16* input = normed(norm, stream, shared, rows, thread, threads);
-        const Addend to_gate_up = multiply(gate_up_lora, input, memory, thread, threads);
-        gate_up.multiply(input, activated, rows, Epilogue::silu_mul, quantized, thread, threads, to_gate_up);
-        wait_for_all(threads);
-        const Addend to_down = multiply(down_lora, activated, memory, thread, threads);
-        down.multiply(activated, stream, rows, Epilogue::add, quantized, thread, threads, to_down);
+        mlp.multiply(stream, stream, Epilogue::add, thread, threads);
     });
 }
 
@@ -184,6 +232,9 @@ void bind_ops(nb::module_& module) {
              nb::arg("positions"), nb::arg("slots"));
     module.def("heads", &heads, nb::arg("x"), nb::arg("norm"), nb::arg("linear"), nb::arg("q_norm").none(), nb::arg("k_norm").none(),
                nb::arg("places"), nb::arg("k_pool"), nb::arg("v_pool"), nb::arg("q"), nb::arg("lora") = nb::none());
+    module.def("product", &product, nb::arg("x"), nb::arg("linear"), nb::arg("y"), nb::arg("lora") = nb::none());
+    module.def("mlp", &mlp, nb::arg("x"), nb::arg("norm"), nb::arg("gate_up"), nb::arg("down"), nb::arg("y"),
+               nb::arg("gate_up_lora") = nb::none(), nb::arg("down_lora") = nb::none());
     module.def("add_and_mlp", &add_and_mlp, nb::arg("x"), nb::arg("y"), nb::arg("linear"), nb::arg("norm"), nb::arg("gate_up"),
                nb::arg("down"), nb::arg("linear_lora") = nb::none(), nb::arg("gate_up_lora") = nb::none(), nb::arg("down_lora") = nb::none());
     module.def("embed", &embed, nb::arg("table"), nb::arg("ids"), nb::arg("x"));
