@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 import docstring_parser
 
-from radixserve.config import EngineConfig, ServerConfig
+from radixserve.config import EngineConfig, ReplicaConfig, ServerConfig
 from radixserve.sampling.grammar import BACKENDS, GrammarBackend, find_backend
 from radixserve.text.tokenizer import Tokenizer
 from tests.schema_cases import CASES, SchemaCase, enforced
@@ -38,6 +38,12 @@ For `radixserve serve`, `chat`, `generate`, and for `LLM`.
 For `radixserve serve`.
 
 {server}
+
+## Replicas
+
+For `radixserve serve`; see [replicas.md](replicas.md).
+
+{replicas}
 
 ## Environment
 
@@ -126,7 +132,9 @@ def _coverage(backend: GrammarBackend, cases: list[SchemaCase]) -> str:
 
 def configuration() -> str:
     """The text of docs/configuration.md."""
-    return CONFIGURATION.format(engine=settings_table(EngineConfig), server=settings_table(ServerConfig))
+    return CONFIGURATION.format(
+        engine=settings_table(EngineConfig), server=settings_table(ServerConfig), replicas=settings_table(ReplicaConfig)
+    )
 
 
 if __name__ == "__main__":

@@ -106,6 +106,20 @@ class EngineConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ReplicaConfig:
+    """Several engines behind one address."""
+
+    replicas: int = 1
+    """Engines with a cache each that share the requests; for more than one: pip install 'radixserve[ray]'."""
+
+    router: Literal["prefix", "round-robin", "least-loaded", "random"] = "prefix"
+    """Which replica gets a request. prefix: the one that has to compute least for it, weighed against what is queued there."""
+
+    ray_address: str | None = None
+    """Run the replicas on this Ray cluster, such as 10.0.0.1:6379; by default on this machine, with a Ray of their own."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ServerConfig:
     """The HTTP server."""
 

@@ -31,6 +31,7 @@ app.command(
   radixserve serve --model Qwen/Qwen2.5-0.5B-Instruct --port 9000
   radixserve serve --model ./weights.gguf --kv-cache-memory 2GiB --max-context-len 4096
   radixserve serve --adapter sql=./sql-lora --adapter poet=./poet-lora
+  radixserve serve --replicas 2
   RADIXSERVE_API_KEY=secret radixserve serve --host 0.0.0.0
 
 Stop it with Ctrl-C: accepted requests get --grace-s seconds to finish.""",

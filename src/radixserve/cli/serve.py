@@ -7,14 +7,28 @@ from typing import Annotated
 from cyclopts import Group, Parameter
 
 from radixserve.cli.options import API_KEY_VARIABLE, EngineFlags
-from radixserve.config import EngineConfig, ServerConfig
+from radixserve.config import EngineConfig, ReplicaConfig, ServerConfig
+from radixserve.errors import ConfigError
+from radixserve.router import settings
 from radixserve.server.app import serve as run_server
 
 ServerFlags = Annotated[ServerConfig, Parameter(name="*", group=Group("Server", sort_key=1))]
+ReplicaFlags = Annotated[ReplicaConfig, Parameter(name="*", group=Group("Replicas", sort_key=3))]
 
 
-def serve(*, engine: EngineFlags = EngineConfig(), server: ServerFlags = ServerConfig()) -> int:  # noqa: B008 (both are frozen)
+def serve(
+    *,
+    engine: EngineFlags = EngineConfig(),  # noqa: B008 (all three are frozen)
+    server: ServerFlags = ServerConfig(),  # noqa: B008
+    replicas: ReplicaFlags = ReplicaConfig(),  # noqa: B008
+) -> int:
     """Serves until it is told to stop; returns the exit code."""
     if server.api_key is None:
         server = replace(server, api_key=os.environ.get(API_KEY_VARIABLE) or None)
-    return run_server(engine, server)
+    if not settings.wanted(replicas):
+        return run_server(engine, server)
+    try:
+        from radixserve.router.local import serve_replicas
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"--replicas needs Ray, and {error.name} is missing: pip install 'radixserve[ray]'") from error
+    return serve_replicas(engine, server, replicas)

@@ -6,7 +6,7 @@ that of all replicas together at most `max_pages`.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
 from radixserve.errors import ConfigError, RadixServeError
@@ -74,10 +74,13 @@ class Router:
             del self._tickets[rid]
         return lost
 
-    def route(self, rid: str, prompt: Prompt) -> str:
-        """Chooses a replica for a request and counts it there until `ended`. Raises NoReplicaError."""
+    def route(self, rid: str, prompt: Prompt, among: Container[str] | None = None) -> str:
+        """Chooses a replica for a request and counts it there until `ended`. Raises NoReplicaError.
+
+        `among`: names of those that the request can reach, where not all can be.
+        """
         assert rid not in self._tickets, f"request {rid} is routed already"
-        choice = [replica for replica in self.replicas.values() if not replica.draining]
+        choice = [one for one in self.replicas.values() if not one.draining and (among is None or one.name in among)]
         if not choice:
             raise NoReplicaError(f"none of {len(self.replicas)} replicas takes requests: start one, or wait until one is ready")
         replica = self._policy.choose(prompt, choice)

@@ -67,7 +67,9 @@ async def server_info(request: Request) -> Response:
     service = service_of(request)
     info, stats = msgspec.structs.asdict(service.info), msgspec.structs.asdict(service.client.stats)
     sglang = _model_info(service) | {"max_total_num_tokens": service.info.limits.num_slots}
-    return json_reply({"version": radixserve.__version__, **sglang, **info, "stats": stats})
+    replicas = {name: {"stats": msgspec.structs.asdict(one.stats)} for name, one in service.client.replicas.items() if name}
+    shown = {"replicas": replicas} if replicas else {}
+    return json_reply({"version": radixserve.__version__, **sglang, **info, "stats": stats, **shown})
 
 
 async def model_info(request: Request) -> Response:

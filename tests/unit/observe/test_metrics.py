@@ -5,8 +5,11 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from radixserve.messages import EngineStats
+from radixserve.limits import Limits
+from radixserve.messages import EngineInfo, EngineStats
 from radixserve.observe.metrics import EngineCollector, Metrics
+from radixserve.router.collector import ReplicaCollector
+from radixserve.router.state import Member
 
 DOCS = Path(__file__).parents[3] / "docs/metrics.md"
 STATS = EngineStats(
@@ -30,7 +33,9 @@ def families(metrics: Metrics) -> dict[str, str]:
 
 def test_every_metric_is_documented_with_its_kind_and_no_other() -> None:
     documented = dict(re.findall(r"^\| `(radixserve_\w+)` \| (\w+) \|", DOCS.read_text(), re.MULTILINE))
-    assert families(Metrics(EngineCollector(lambda: STATS, lambda: True))) == documented
+    info = EngineInfo("fake", "float32", "cpu", Limits(50, 100, 100, 1), kv_bytes=0, num_threads=1)
+    replicas = Metrics(ReplicaCollector(lambda: [Member("a", info, STATS)]))
+    assert families(Metrics(EngineCollector(lambda: STATS, lambda: True))) | families(replicas) == documented
 
 
 def test_values_are_the_engine_s_latest() -> None:

@@ -6,7 +6,7 @@ import { Colours, dark } from "./colours.js";
 import { Details } from "./details.js";
 import { PoolView } from "./pool_view.js";
 import { RequestsView } from "./requests_view.js";
-import { events, get, keepKey } from "./source.js";
+import { events, get, keepKey, look } from "./source.js";
 import { CacheState, namespaceName } from "./state.js";
 import { count, plural, shorten } from "./text.js";
 import { TreeView, describe } from "./tree_view.js";
@@ -137,6 +137,7 @@ async function follow() {
     try {
       const { data } = await get("v1/models");
       $("model").textContent = data[0].id;
+      offerReplicas(Object.keys((await get("server_info")).replicas ?? {}));
       await events(take);
       toast("The server closed the stream. Trying again…");
     } catch (error) {
@@ -150,6 +151,15 @@ async function follow() {
     }
     await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
   }
+}
+
+/** Shows a choice of replicas, if there are any; one that is gone gives way to the first. */
+function offerReplicas(names) {
+  const select = $("replica");
+  const chosen = names.includes(query.get("replica")) ? query.get("replica") : names[0] ?? null;
+  select.replaceChildren(...names.map((name) => new Option(name, name, false, name === chosen)));
+  select.parentElement.hidden = names.length === 0;
+  look(chosen);
 }
 
 function take(kind, data) {
@@ -182,6 +192,7 @@ function wire() {
   $("colour").addEventListener("change", () => { colours.mode = $("colour").value; draw(false); });
   $("walkthrough").addEventListener("click", () => { location.search = live ? "?walkthrough" : ""; });
   $("search").addEventListener("input", search);
+  $("replica").addEventListener("change", () => { location.search = new URLSearchParams({ replica: $("replica").value }); });
   dark.addEventListener("change", () => { colours.refresh(); charts?.repaint(); draw(false); });
   document.addEventListener("keydown", (event) => { if (event.key === "Escape" && tree.selected) select(null); });
   wireActs();

@@ -2,10 +2,22 @@
 
 const KEY = "radixserve-api-key";
 
+let replica = null;
+
+/** From now on the cache is that of this replica; null where there is one engine. */
+export function look(name) {
+  replica = name;
+}
+
+function withReplica(path) {
+  if (replica === null || !path.startsWith("cache/")) return path;
+  return `${path}${path.includes("?") ? "&" : "?"}replica=${encodeURIComponent(replica)}`;
+}
+
 async function ask(path, options = {}) {
   const key = sessionStorage.getItem(KEY);
   const headers = { ...options.headers, ...(key ? { authorization: `Bearer ${key}` } : {}) };
-  const reply = await fetch(`../${path}`, { ...options, headers });
+  const reply = await fetch(`../${withReplica(path)}`, { ...options, headers });
   if (reply.ok) return reply;
   const message = await reply.json().then((body) => body.error.message, () => `${path} answered ${reply.status}`);
   throw Object.assign(new Error(message), { status: reply.status });

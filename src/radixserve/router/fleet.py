@@ -1,0 +1,224 @@
+"""All replicas of an application as one backend of the HTTP server.
+
+Each prompt goes to a replica of its own, with its choices. One whose replica ends before its first token is sent again, to another;
+after it the client has seen text that nobody else would go on with, so it hears an error.
+"""
+
+import asyncio
+import contextlib
+import logging
+import uuid
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence, Set
+from contextlib import aclosing
+from typing import Any, TypeVar
+
+import msgspec
+from prometheus_client.registry import Collector
+from ray import serve
+from ray.exceptions import RayError, RayTaskError
+from ray.serve.handle import DeploymentHandle
+from ray.serve.schema import DeploymentStatus
+
+from radixserve.cache_report import CacheReport
+from radixserve.config import EngineConfig
+from radixserve.errors import ConfigError, EngineDeadError, InvalidRequestError, RadixServeError
+from radixserve.explanation import Explanation
+from radixserve.messages import EngineInfo, EngineStats, GenerateRequest, Output, RequestFailed
+from radixserve.router.collector import ReplicaCollector
+from radixserve.router.failures import decode, raised
+from radixserve.router.remote_replica import RemoteReplica
+from radixserve.router.state import Member
+from radixserve.router.state_actor import SharedState
+
+DEPLOYMENT = "Engine"
+"""Name of the deployment of the replicas."""
+POLL_S = 1.0
+"""Between two looks at the members."""
+MAX_ATTEMPTS = 3
+"""Replicas that a request is sent to, one after the other, while they end before its first token."""
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+_News = tuple[int, Output] | Exception
+
+
+class Fleet:
+    """The replicas behind `handle`. `close`: called at the end, on a thread."""
+
+    def __init__(self, handle: DeploymentHandle, state: SharedState, app_name: str, close: Callable[[], None]) -> None:
+        self.dead = asyncio.Event()
+        self.replicas: dict[str, RemoteReplica] = {}
+        self.collector: Collector = ReplicaCollector(self.members)
+        self._handle = handle
+        self._state = state
+        self._app_name = app_name
+        self._close = close
+        self._open: set[asyncio.Queue[_News]] = set()
+
+    @property
+    def failure(self) -> RadixServeError | None:
+        """Set while no replica lives."""
+        return None if self.replicas else EngineDeadError("no replica lives: wait until one is started, or look at Ray's logs")
+
+    @property
+    def stats(self) -> EngineStats:
+        """Sums over the replicas; what an observer counted is left out."""
+        return _sum([replica.stats for replica in self.replicas.values()])
+
+    def members(self) -> list[Member]:
+        """The replicas as they were at the last look."""
+        return [replica.member for replica in self.replicas.values()]
+
+    async def start(self, config: EngineConfig) -> EngineInfo:
+        """Waits until all replicas are ready; what one of them is. Raises ConfigError with the reason when they can't start."""
+        while not await self._is_running():
+            await asyncio.sleep(POLL_S)
+        await self._look()
+        self._following = asyncio.create_task(self._follow())
+        return min((member.info for member in self.members()), key=lambda info: info.limits.num_slots)
+
+    async def stop(self) -> None:
+        """Ends what `start` began, and whatever `close` ends."""
+        if hasattr(self, "_following"):
+            self._following.cancel()
+        await asyncio.to_thread(self._close)
+
+    async def generate(self, requests: Sequence[GenerateRequest]) -> AsyncGenerator[tuple[int, Output], None]:
+        """See `EngineClient.generate`."""
+        if self.failure is not None:
+            raise self.failure
+        news: asyncio.Queue[_News] = asyncio.Queue()
+        tasks, num_open = [], 0
+        for request in requests:
+            tasks.append(asyncio.create_task(self._run(request, num_open, news)))
+            num_open += request.params.n
+        self._open.add(news)
+        try:
+            while num_open:
+                event = await news.get()
+                if isinstance(event, Exception):
+                    raise event
+                num_open -= event[1].finish_reason is not None
+                yield event
+        finally:
+            self._open.discard(news)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def abort(self, request_ids: Set[str] | None) -> int:
+        """Aborts the choices of these HTTP requests, or all, on all replicas; returns how many they were."""
+        return sum(await self._ask_all(lambda replica: replica.abort(request_ids)))
+
+    def fail_open(self, reason: str) -> int:
+        """Ends every open request with RadixServeError(reason); returns how many there were."""
+        for news in self._open:
+            news.put_nowait(RadixServeError(reason))
+        return len(self._open)
+
+    async def flush(self) -> str:
+        """Empties all trees. Raises BusyError naming the replicas that are busy; the others are flushed."""
+        results = await self._ask_all(lambda replica: replica.flush())
+        return "; ".join(f"{name}: {message}" for name, message in zip(self.replicas, results, strict=True))
+
+    async def explain(self, request_id: str) -> list[Explanation]:
+        """Of a recent request, wherever it ran."""
+        found = await self._ask_all(lambda replica: replica.explain(request_id))
+        return [explanation for some in found for explanation in some]
+
+    async def update_weights(self, model: str) -> str:
+        """Refused: a replica that is started later would have other weights."""
+        raise InvalidRequestError("replicas can't change their weights: start the server again with the new --model", param="model")
+
+    async def load_adapter(self, name: str, directory: str) -> str:
+        """Refused: a replica that is started later would lack it."""
+        raise InvalidRequestError("replicas load adapters at their start alone: start the server again with --adapter NAME=DIR")
+
+    async def unload_adapter(self, name: str) -> str:
+        """Refused: a replica that is started later would have it."""
+        raise InvalidRequestError("replicas keep their adapters: start the server again without --adapter for this one")
+
+    async def _run(self, request: GenerateRequest, first_number: int, news: "asyncio.Queue[_News]") -> None:
+        """One request to its end; its choices are numbered from `first_number` on."""
+        request = msgspec.structs.replace(request, rid=uuid.uuid4().hex)
+        for attempt in range(MAX_ATTEMPTS):
+            has_begun = False
+            try:
+                async with aclosing(self._stream(request)) as events:
+                    async for number, output in events:
+                        if not has_begun:
+                            self._state.tell("started", request.rid)
+                        has_begun = True
+                        news.put_nowait((first_number + number, output))
+                return
+            except RadixServeError as error:
+                lost = isinstance(error, EngineDeadError)
+                if lost and not has_begun and attempt + 1 < MAX_ATTEMPTS:
+                    logger.warning("a request is sent again: %s", error)
+                    continue
+                news.put_nowait(error)
+                return
+            except Exception as error:
+                news.put_nowait(error)
+                return
+
+    async def _stream(self, request: GenerateRequest) -> AsyncGenerator[tuple[int, Output], None]:
+        """What a replica answers. Raises EngineDeadError when it ends on the way."""
+        stream = self._handle.options(stream=True).generate.remote(request)
+        try:
+            async for event in stream:
+                number, output = decode(event)
+                if isinstance(output, RequestFailed):
+                    raise raised(output)
+                yield number, output
+        except RayTaskError as error:
+            if isinstance(error, EngineDeadError):
+                raise EngineDeadError("the replica that ran this request has lost its engine") from None
+            raise
+        except RayError as error:
+            raise EngineDeadError(f"the replica that ran this request is gone ({type(error).__name__})") from None
+        finally:
+            stream.cancel()
+
+    async def _ask_all(self, ask: Callable[[RemoteReplica], Coroutine[Any, Any, T]]) -> list[T]:
+        return await asyncio.gather(*[ask(replica) for replica in self.replicas.values()])
+
+    async def _is_running(self) -> bool:
+        """Whether the application is up. Raises ConfigError when it never will be."""
+        application = (await asyncio.to_thread(serve.status)).applications[self._app_name]
+        status = application.deployments[DEPLOYMENT].status if DEPLOYMENT in application.deployments else None
+        if DeploymentStatus.DEPLOY_FAILED in (status, application.status):
+            raise ConfigError(await self._state.ask("failure") or application.message)
+        return bool(status == DeploymentStatus.HEALTHY)
+
+    async def _follow(self) -> None:
+        """Looks at the members for ever."""
+        while True:
+            await asyncio.sleep(POLL_S)
+            with contextlib.suppress(RayError):
+                await self._look()
+
+    async def _look(self) -> None:
+        members: list[Member] = await self._state.ask("members")
+        names = {member.name for member in members}
+        for name in self.replicas.keys() - names:
+            self.replicas.pop(name).dead.set()
+            logger.warning("replica %s is gone", name)
+        for member in members:
+            if member.name in self.replicas:
+                self.replicas[member.name].member = member
+            else:
+                self.replicas[member.name] = RemoteReplica(self._handle, member)
+                logger.info("replica %s is ready", member.name)
+
+
+def _sum(stats: Sequence[EngineStats]) -> EngineStats:
+    total = msgspec.structs.asdict(EngineStats())
+    for one in stats:
+        for name, value in msgspec.structs.asdict(one).items():
+            if isinstance(value, int):
+                total[name] += value
+        for reason, count in one.finished.items():
+            total["finished"] = total["finished"] | {reason: total["finished"].get(reason, 0) + count}
+    return EngineStats(**total | {"cache": CacheReport()})
