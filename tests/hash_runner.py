@@ -11,6 +11,7 @@ import numpy as np
 
 from radixserve.batch import ForwardBatch, ScoredRun
 from radixserve.config import EngineConfig
+from radixserve.engine.adapter_reader import AdapterWeights
 from radixserve.engine.assemble import assemble
 from radixserve.engine.counting_runner import CountedStep
 from radixserve.engine.engine import Engine
@@ -95,6 +96,7 @@ def hash_engine(
     *,
     max_context_len: int = 512,
     grammars: Grammars | None = None,
+    adapters: AdapterWeights | None = None,
     observed: bool = False,
     **settings: Any,
 ) -> Engine:
@@ -102,7 +104,7 @@ def hash_engine(
     config = EngineConfig(**{"max_batch_tokens": 16, "max_running": 8, "decode_reserve": 4, **settings})
     limits = Limits(VOCAB, max_context_len, num_slots, page_size)
     info = EngineInfo(model="hash", dtype="none", device="cpu", limits=limits, kv_bytes=0, num_threads=1)
-    engine = assemble(config, info, HashRunner(num_slots, page_size), grammars=grammars)
+    engine = assemble(config, info, HashRunner(num_slots, page_size), grammars=grammars, adapters=adapters)
     if observed:
         engine.observer = Observer(engine.scheduler, config.eviction_policy)
     return engine

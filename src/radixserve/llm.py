@@ -172,18 +172,22 @@ class LLM:
         """Empties the cache. Raises BusyError while a stream is open."""
         self._command(FlushRequest(self._next_rid()))
 
-    def load_adapter(self, name: str, directory: str | Path) -> str:
-        """Loads an adapter; returns what it is. Raises InvalidRequestError naming what is wrong with it or its name."""
-        return self._command(LoadAdapter(self._next_rid(), name, str(directory)))
+    def load_adapter(self, name: str, directory: str | Path, *, replace: bool = False) -> str:
+        """Loads an adapter; returns what it is. Raises InvalidRequestError naming what is wrong with it or its name.
+
+        `replace`: one that has the name is unloaded for it.
+        """
+        return self._command(LoadAdapter(self._next_rid(), name, str(directory), replace))
 
     def unload_adapter(self, name: str) -> str:
-        """Forgets an adapter and what was cached under it. Raises BusyError while a stream uses it."""
+        """Forgets an adapter and what was cached under it. Open streams end with it."""
         return self._command(UnloadAdapter(self._next_rid(), name))
 
     def _command(self, message: FlushRequest | LoadAdapter | UnloadAdapter) -> str:
         with self._listen([message.rid]) as mail:
             self.engine.receive(message)
-            self._step()
+            while not mail:
+                self._step()
             result = mail.popleft()
         if isinstance(result, RequestFailed):
             raise _failure(result)
@@ -235,7 +239,7 @@ class LLM:
 
     def _step(self) -> None:
         """One step, for everybody: streams may be open beside this call, and none of them loses a token."""
-        if not self.engine.has_work:  # a grammar is being compiled
+        if not self.engine.has_work:  # a grammar is being compiled, or an adapter read
             self._wakened.wait()
         self._wakened.clear()
         for output in self.engine.step():

@@ -54,15 +54,19 @@ class UpdateWeightsRequest(msgspec.Struct, frozen=True, tag=True):
 
 
 class LoadAdapter(msgspec.Struct, frozen=True, tag=True):
-    """Load the adapter in a PEFT directory under a name. Answered by CommandResult; refused as invalid where it doesn't fit."""
+    """Load the adapter in a PEFT directory under a name. Answered by CommandResult; refused as invalid where it doesn't fit.
+
+    `replace`: an adapter that has the name is unloaded for it.
+    """
 
     rid: str
     name: str
     directory: str
+    replace: bool = False
 
 
 class UnloadAdapter(msgspec.Struct, frozen=True, tag=True):
-    """Forget an adapter and what was cached under it. Answered by CommandResult; refused as busy while requests use it."""
+    """Forget an adapter and what was cached under it; open requests end with it. Answered by CommandResult."""
 
     rid: str
     name: str

@@ -34,9 +34,13 @@ def tokens(count: int, seed: int = 0) -> torch.Tensor:
     return torch.randint(250, (count,), generator=torch.Generator().manual_seed(seed))
 
 
+def load(decoder: Decoder, number: int, adapter: Path) -> None:
+    decoder.adapters.put(number, decoder.adapters.read(str(adapter))[0])
+
+
 def adapted(model: Path, adapter: Path, dtype: torch.dtype = torch.float32, **operations: Any) -> Decoder:
     decoder = load_model(model, dtype, CPU, **operations)
-    decoder.adapters.load(1, str(adapter))
+    load(decoder, 1, adapter)
     return decoder
 
 
@@ -102,8 +106,8 @@ def test_no_bit_depends_on_whose_adapters_share_the_batch(level: str, int8: bool
     try:
         decoder = load_model(tiny_model_dir, torch.bfloat16, CPU, NativeOperations(int8))
         plain = compute(decoder, tokens(50), None)
-        decoder.adapters.load(1, str(make_tiny_adapter(tmp_path / "q", tiny_model_dir, targets=("q_proj", "down_proj"), rank=5)))
-        decoder.adapters.load(2, str(make_tiny_adapter(tmp_path / "all", tiny_model_dir, rank=40, seed=1)))
+        load(decoder, 1, make_tiny_adapter(tmp_path / "q", tiny_model_dir, targets=("q_proj", "down_proj"), rank=5))
+        load(decoder, 2, make_tiny_adapter(tmp_path / "all", tiny_model_dir, rank=40, seed=1))
         for count in (1, 2, 3):
             _native.set_num_threads(count)
             assert torch.equal(compute(decoder, tokens(50), None), plain)

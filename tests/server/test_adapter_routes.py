@@ -82,17 +82,20 @@ def test_adapters_come_and_go_while_the_server_runs(served: RunningServer, adapt
     ) as stream:
         news = stream.iter_bytes()  # closes the stream when it goes
         next(news)
-        busy = served.post("/v1/unload_lora_adapter", lora_name="poet")
-        assert busy.status_code == 409
-        assert "1 requests use it" in busy.json()["error"]["message"]
+        assert "1 open requests end with it" in served.post("/v1/unload_lora_adapter", lora_name="poet").json()["message"]
+        assert served.get("/server_info")["adapters"] == {"sql": adapters["sql"]}
+        assert served.post("/v1/completions", model="poet", **BODY).status_code == 404
+        assert next(news)
     served.wait_idle()
-    assert "dropped" in served.post("/v1/unload_lora_adapter", lora_name="poet").json()["message"]
     assert served.post("/v1/completions", model="poet", **BODY).status_code == 404
     assert served.post("/v1/unload_lora_adapter", lora_name="poet").status_code == 404
     served.post("/v1/load_lora_adapter", lora_name="poet", lora_path=adapters["sql"])
     again, cached = text(served, "poet")
     assert cached == 0
     assert again == text(served, "sql")[0] != poem
+    assert served.post("/v1/load_lora_adapter", **load, load_inplace=True).status_code == 200
+    assert text(served, "poet") == (poem, 0)
+    assert list(served.get("/server_info")["adapters"]) == ["sql", "poet"]
     served.post("/v1/unload_lora_adapter", lora_name="poet")
 
 

@@ -1,50 +1,22 @@
 """The adapters of an engine by name: loaded, unloaded and looked up, in the order of its messages.
 
 Every load gets a number, from 1 on, that is never given again. It is part of the namespace in the tree: what was computed with one
-load of a name is never found by another. An adapter that a request still uses stays: to unload it is refused as busy.
+load of a name is never found by another. An adapter that is unloaded, or replaced by another load of its name, is there for no new
+request; its weights stay until the last request that uses them has ended.
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from radixserve.cache.pins import Pins
 from radixserve.cache.prefix_cache import PrefixCache
+from radixserve.engine.adapter_reader import AdapterReader, AdapterWeights
 from radixserve.errors import InvalidRequestError, ModelError
 from radixserve.messages import CommandResult, LoadAdapter, RequestFailed, UnloadAdapter
 from radixserve.req import ExtraKey, Req
 
 MAX_NAME_LEN = 128
 """In characters. A name stays in memory as long as what was cached under it."""
-
-
-class AdapterWeights(Protocol):
-    """Where the weights go: a decoder's adapters, or nothing where only decisions matter."""
-
-    def load(self, number: int, directory: str) -> str:
-        """Reads a PEFT directory; returns what is in it, in a few words. Raises ModelError and changes nothing."""
-
-    def unload(self, number: int) -> None:
-        """Forgets it."""
-
-
-class NoWeights:
-    """Of an engine without a model: takes every adapter."""
-
-    def load(self, number: int, directory: str) -> str:
-        return "not read"
-
-    def unload(self, number: int) -> None:
-        pass
-
-
-class SplitWeights:
-    """Of an engine whose model is split over ranks: takes no adapter."""
-
-    def load(self, number: int, directory: str) -> str:
-        raise ModelError("the model is split over ranks, which take no adapters: start with --tensor-parallel 1 for them")
-
-    def unload(self, number: int) -> None:
-        pass
 
 
 class Loaded(NamedTuple):
@@ -62,7 +34,10 @@ class NamedAdapters:
         self._pins = pins
         self._reqs = reqs
         self._weights = weights
+        self.reader = AdapterReader(weights)
         self._loaded: dict[str, Loaded] = {}
+        self._leaving: set[int] = set()
+        """Numbers of those that are unloaded and still used. Only ever asked for one number."""
         self._num_loads = 0
 
     @property
@@ -77,46 +52,71 @@ class NamedAdapters:
         return ExtraKey(adapter, cache_salt, self._find(adapter).number)
 
     def load(self, message: LoadAdapter) -> CommandResult | RequestFailed:
-        """Loads an adapter under a name that is free."""
+        """Loads an adapter under a name, which is free or is to be replaced."""
         name = message.name
         try:
-            self._check_name(name)
-            what = self._weights.load(self._num_loads + 1, message.directory)
+            adapter, what = self.reader.result(message)
+            self._check_name(name, replace=message.replace)
         except InvalidRequestError as error:
             return RequestFailed(message.rid, "invalid_request", error.message, error.param, error.code)
         except ModelError as error:
             return RequestFailed(message.rid, "invalid_request", f"adapter {name!r}: {error}", "lora_path")
+        done = f"loaded adapter {name!r} ({what})"
+        if name in self._loaded:
+            done += f" and {self._unload(name)}"
         self._num_loads += 1
+        self._weights.put(self._num_loads, adapter)
         self._loaded[name] = Loaded(self._num_loads, message.directory)
-        return CommandResult(message.rid, f"loaded adapter {name!r} ({what})")
+        return CommandResult(message.rid, done)
 
     def unload(self, message: UnloadAdapter) -> CommandResult | RequestFailed:
-        """Forgets an adapter and all that was cached under it, pins included, unless requests use it."""
+        """Forgets an adapter and all that was cached under it, pins included. Requests that use it go on."""
         try:
-            number = self._find(message.name).number
+            self._find(message.name)
         except InvalidRequestError as error:
             return RequestFailed(message.rid, "invalid_request", error.message, error.param, error.code)
-        if num_open := sum(req.extra_key.adapter_load == number for req in self._reqs.values()):
-            wish = f"can't unload adapter {message.name!r} now: {num_open} requests use it"
-            return RequestFailed(message.rid, "busy", f"{wish}; try again when they have ended, or abort them")
+        return CommandResult(message.rid, self._unload(message.name))
+
+    def end(self, req: Req) -> None:
+        """A request is gone: the adapter goes that was unloaded while it was the last to use it."""
+        number = req.extra_key.adapter_load
+        if number in self._leaving and not self._num_using(number):
+            self._leaving.remove(number)
+            self._drop_cached(number)
+            self._weights.remove(number)
+
+    def _unload(self, name: str) -> str:
+        """Returns what was done."""
+        number = self._loaded.pop(name).number
+        done = f"unloaded adapter {name!r} and dropped {self._drop_cached(number)} cached tokens"
+        if num_open := self._num_using(number):
+            self._leaving.add(number)
+            return f"{done}; {num_open} open requests end with it"
+        self._weights.remove(number)
+        return done
+
+    def _drop_cached(self, number: int) -> int:
+        """Drops what no request uses of that which was cached with a load; returns the tokens."""
         dropped = 0
         for extra_key, root in list(self._cache.tree.roots.items()):
             if extra_key.adapter_load == number:
                 self._pins.unpin(root)
                 dropped += sum(self._cache.evict_below(child) for child in list(root.children.values()))
-        self._weights.unload(number)
-        del self._loaded[message.name]
-        return CommandResult(message.rid, f"unloaded adapter {message.name!r} and dropped {dropped} cached tokens")
+        return dropped
 
-    def _check_name(self, name: str) -> None:
-        if not 0 < len(name) <= MAX_NAME_LEN or "=" in name:
+    def _num_using(self, number: int) -> int:
+        return sum(req.extra_key.adapter_load == number for req in self._reqs.values())
+
+    def _check_name(self, name: str, *, replace: bool) -> None:
+        if not 0 < len(name) <= MAX_NAME_LEN or "=" in name or not name.isprintable():
             raise InvalidRequestError(
-                f"the adapter's name is {name[:MAX_NAME_LEN]!r}: must have 1 to {MAX_NAME_LEN} characters and no =",
+                f"the adapter's name is {name[:MAX_NAME_LEN]!r}: must have 1 to {MAX_NAME_LEN} printable characters and no =",
                 param="lora_name",
             )
-        if name in self._loaded:
+        if name in self._loaded and not replace:
             raise InvalidRequestError(
-                f"adapter {name!r} is loaded already: unload it first, or choose another name", param="lora_name"
+                f"adapter {name!r} is loaded already: unload it, choose another name, or replace it (load_inplace)",
+                param="lora_name",
             )
 
     def _find(self, name: str) -> Loaded:

@@ -1,6 +1,7 @@
 """Builds an engine by its config. With `tensor_parallel`, this process is rank 0 and the others are started from here."""
 
 import dataclasses
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import msgspec
 
 from radixserve.cache.kv_pool import KVPool
 from radixserve.config import EngineConfig, check_at_least
-from radixserve.engine.adapters import SplitWeights
+from radixserve.engine.adapter_reader import SplitWeights
 from radixserve.engine.assemble import assemble
 from radixserve.engine.engine import Engine
 from radixserve.engine.grammars import Grammars
@@ -106,11 +107,15 @@ def parse_adapters(texts: Sequence[str]) -> dict[str, str]:
 
 def load_adapters(engine: Engine, adapters: Mapping[str, str]) -> None:
     """Loads what is served from the start: messages like any later ones. Raises ConfigError for one that can't be had."""
+    read = threading.Event()
+    engine.notify(read.set)
     for name, directory in adapters.items():
         engine.receive(LoadAdapter("", name, directory))
-    for answer in engine.step() if adapters else []:
-        if isinstance(answer, RequestFailed):
-            raise ConfigError(f"--adapter: {answer.message}")
+        while not (answers := engine.step()):
+            read.wait()
+            read.clear()
+        if isinstance(answers[0], RequestFailed):
+            raise ConfigError(f"--adapter: {answers[0].message}")
 
 
 def check_settings(config: EngineConfig) -> None:

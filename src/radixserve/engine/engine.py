@@ -12,7 +12,8 @@ from radixserve.cache.pins import Pins
 from radixserve.cache.prefix_cache import PrefixCache
 from radixserve.cache_report import CacheReport
 from radixserve.engine.acts import Acts
-from radixserve.engine.adapters import AdapterWeights, NamedAdapters, NoWeights
+from radixserve.engine.adapter_reader import AdapterWeights, NoWeights
+from radixserve.engine.adapters import NamedAdapters
 from radixserve.engine.answer import Answer, End
 from radixserve.engine.arrivals import Arrivals
 from radixserve.engine.grammar_queue import GrammarQueue
@@ -97,19 +98,21 @@ class Engine:
     @property
     def has_work(self) -> bool:
         """Whether a step would do anything."""
-        if self._inbox or self.scheduler.has_work or self._grammars.has_finished:
+        if self._inbox or self.scheduler.has_work or self._grammars.has_finished or self._adapters.reader.has_finished:
             return True
         return self.leader is not None and self.leader.alarm.has_rung
 
     def notify(self, wake: Callable[[], None]) -> None:
         """From now on `wake` is called, by some thread, whenever `has_work` became true without a message of the caller's."""
         self._grammars.notify(wake)
+        self._adapters.reader.on_read = wake
         if self.leader is not None:
             self.leader.alarm.on_ring = wake
 
     def receive(self, message: EngineInput) -> None:
-        """Queues a message for the start of the next step."""
-        self._inbox.append(message)
+        """Queues a message for the start of the next step; an adapter is read before."""
+        if not (isinstance(message, LoadAdapter) and self._adapters.reader.begin(message)):
+            self._inbox.append(message)
 
     def step(self) -> list[EngineOutput]:
         """Applies what was received, computes one batch, and tells what came of it."""
@@ -154,7 +157,7 @@ class Engine:
     # Messages in
 
     def _apply_inbox(self) -> list[EngineOutput]:
-        self._inbox += self._grammars.take_finished()
+        self._inbox += [*self._grammars.take_finished(), *self._adapters.reader.take_finished()]
         inbox, self._inbox = self._inbox, []
         if self.leader is not None:
             self.leader.begin_step(inbox)
@@ -284,4 +287,5 @@ class Engine:
     def _forget(self, req: Req, reason: FinishReason) -> None:
         """The last of a request that the scheduler does not have, or no longer."""
         del self._reqs[req.rid], self._answers[req.rid]
+        self._adapters.end(req)
         self._totals.count(req, reason)

@@ -126,7 +126,9 @@ class Salt:
             case GrammarFinished():
                 return GrammarFinished(self._grammar(message.grammar), message.error and "refused")
             case LoadAdapter():
-                return LoadAdapter(self._name(message.rid), self._name(message.name), self._name(message.directory))
+                return msgspec.structs.replace(
+                    message, rid=self._name(message.rid), name=self._name(message.name), directory=self._name(message.directory)
+                )
             case UnloadAdapter():
                 return UnloadAdapter(self._name(message.rid), self._name(message.name))
             case AbortRequest() | FlushRequest() | UpdateWeightsRequest():

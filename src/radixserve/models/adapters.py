@@ -20,6 +20,8 @@ from radixserve.models.operations import Operations
 class Adapters:
     """For a model of `config`, computed by `operations`."""
 
+    reads_files = True
+
     def __init__(self, config: ModelConfig, dtype: torch.dtype, device: torch.device, operations: Operations) -> None:
         self._config = config
         self._dtype = dtype
@@ -31,8 +33,8 @@ class Adapters:
         self._last: tuple[list[AdapterRun], int, list[Any]] = ([], 0, self._none)
         """Runs and tokens of the last step that had adapters, and its additions: decodes repeat them."""
 
-    def load(self, number: int, directory: str) -> str:
-        """Reads the adapter in a PEFT directory; returns what it is, in a few words. Raises ModelError and changes nothing."""
+    def read(self, directory: str) -> tuple[list[Any], str]:
+        """Reads the adapter in a PEFT directory, in any thread; returns it by layer, and in a few words. Raises ModelError."""
         checkpoint = AdapterCheckpoint(Path(directory), self._config)
         shapes, modules = expected_shapes(self._config), set(checkpoint.modules)
         layers = []
@@ -43,12 +45,15 @@ class Adapters:
                 name: checkpoint.read(module, self._dtype, self._device) for name, module in names.items() if module in modules
             }
             layers.append(self._operations.additions(LayerAdditions.of(parts, sizes)))
-        self._layers[number] = layers
         config = checkpoint.config
         made_for = f", made for {config.base_model_name_or_path}" if config.base_model_name_or_path else ""
-        return f"rank {config.r}, {len(modules)} modules{made_for}"
+        return layers, f"rank {config.r}, {len(modules)} modules{made_for}"
 
-    def unload(self, number: int) -> None:
+    def put(self, number: int, adapter: list[Any]) -> None:
+        """Takes in what `read` gave: steps may name it from now on."""
+        self._layers[number] = adapter
+
+    def remove(self, number: int) -> None:
         """Forgets an adapter, which no later step may name."""
         del self._layers[number]
         self._last = ([], 0, self._none)

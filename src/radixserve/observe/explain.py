@@ -157,7 +157,7 @@ class Explainer:
 
     def _elsewhere(self, facts: Explanation, req: Req, key: bytes) -> Explanation | None:
         for other, root in self._cache.tree.roots.items():
-            if other != req.extra_key and other.cache_salt in (None, req.extra_key.cache_salt):
+            if other[:2] != req.extra_key[:2] and other.cache_salt in (None, req.extra_key.cache_salt):
                 more = self._cache.tree.walk(root, key).end - facts.cached_tokens
                 if more > 0:
                     salted = other.cache_salt is not None

@@ -158,12 +158,12 @@ class EngineClient:
         """Loads other weights of the same shape and flushes. Raises BusyError, or InvalidRequestError naming what is wrong."""
         return (await self._command(UpdateWeightsRequest(self._next_id(), model))).message
 
-    async def load_adapter(self, name: str, directory: str) -> str:
+    async def load_adapter(self, name: str, directory: str, *, replace: bool = False) -> str:
         """Loads an adapter. Raises InvalidRequestError naming what is wrong with it or its name."""
-        return (await self._command(LoadAdapter(self._next_id(), name, directory))).message
+        return (await self._command(LoadAdapter(self._next_id(), name, directory, replace))).message
 
     async def unload_adapter(self, name: str) -> str:
-        """Forgets an adapter. Raises BusyError while requests use it, or InvalidRequestError where there is none."""
+        """Forgets an adapter; open requests end with it. Raises InvalidRequestError where there is none."""
         return (await self._command(UnloadAdapter(self._next_id(), name))).message
 
     async def explain(self, request_id: str) -> list[Explanation]:

@@ -131,7 +131,7 @@ class Fleet:
         """Refused: a replica that is started later would have other weights."""
         raise InvalidRequestError("replicas can't change their weights: start the server again with the new --model", param="model")
 
-    async def load_adapter(self, name: str, directory: str) -> str:
+    async def load_adapter(self, name: str, directory: str, *, replace: bool = False) -> str:
         """Refused: a replica that is started later would lack it."""
         raise InvalidRequestError("replicas load adapters at their start alone: start the server again with --adapter NAME=DIR")
 

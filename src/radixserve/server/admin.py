@@ -69,7 +69,7 @@ async def server_info(request: Request) -> Response:
     sglang = _model_info(service) | {"max_total_num_tokens": service.info.limits.num_slots}
     replicas = {name: {"stats": msgspec.structs.asdict(one.stats)} for name, one in service.client.replicas.items() if name}
     shown = {"replicas": replicas} if replicas else {}
-    return json_reply({"version": radixserve.__version__, **sglang, **info, "stats": stats, **shown})
+    return json_reply({"version": radixserve.__version__, **sglang, **info, "adapters": service.adapters, "stats": stats, **shown})
 
 
 async def model_info(request: Request) -> Response:

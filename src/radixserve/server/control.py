@@ -26,17 +26,18 @@ async def load_adapter(request: Request) -> Response:
     service = service_of(request)
     body = await read_body(request, LoadAdapterBody, service.config.max_body_bytes)
     service.check_adapter_name(body.lora_name)
-    message = await service.client.load_adapter(body.lora_name, body.lora_path)
+    message = await service.client.load_adapter(body.lora_name, body.lora_path, replace=body.load_inplace)
+    service.adapters.pop(body.lora_name, None)
     service.adapters[body.lora_name] = body.lora_path
     return json_reply({"message": message})
 
 
 async def unload_adapter(request: Request) -> Response:
-    """Forgets an adapter and what was cached under it; 409 while requests use it."""
+    """Forgets an adapter and what was cached under it; open requests end with it."""
     service = service_of(request)
     body = await read_body(request, UnloadAdapterBody, service.config.max_body_bytes)
     message = await service.client.unload_adapter(body.lora_name)
-    del service.adapters[body.lora_name]
+    service.adapters.pop(body.lora_name, None)
     return json_reply({"message": message})
 
 

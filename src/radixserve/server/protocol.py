@@ -179,10 +179,14 @@ class WeightsBody(msgspec.Struct, kw_only=True):
 
 
 class LoadAdapterBody(msgspec.Struct, kw_only=True):
-    """Body of /v1/load_lora_adapter, as vLLM names it. `lora_path`: a PEFT directory on the server's machine."""
+    """Body of /v1/load_lora_adapter, as vLLM names it. `lora_path`: a PEFT directory on the server's machine.
+
+    `load_inplace`: an adapter that has the name is unloaded for it.
+    """
 
     lora_name: str
     lora_path: str
+    load_inplace: bool = False
 
 
 class UnloadAdapterBody(msgspec.Struct, kw_only=True):

@@ -1,7 +1,13 @@
 """Adapters by name: which namespace a request gets, what unloading drops, and what is refused."""
 
+from typing import Any
+
+import pytest
+
+from radixserve.engine.adapter_reader import NoWeights
 from radixserve.engine.engine import Engine
 from radixserve.messages import (
+    AbortRequest,
     CacheAct,
     CommandResult,
     GenerateRequest,
@@ -31,6 +37,12 @@ def command(engine: Engine, message: LoadAdapter | UnloadAdapter | CacheAct) -> 
     (answer,) = engine.step()
     assert isinstance(answer, CommandResult | RequestFailed)
     return answer
+
+
+def command_among(engine: Engine, message: UnloadAdapter | CacheAct) -> None:
+    """While requests run."""
+    engine.receive(message)
+    assert any(isinstance(output, CommandResult) for output in engine.step())
 
 
 def ask(engine: Engine, adapter: str | None = None, salt: str | None = None) -> int:
@@ -69,16 +81,68 @@ def test_a_name_that_is_loaded_again_finds_nothing_of_before() -> None:
     assert ask(engine) == 9
 
 
-def test_an_adapter_in_use_stays_until_its_requests_have_ended() -> None:
+class Weights(NoWeights):
+    """Knows whose weights are there."""
+
+    def __init__(self) -> None:
+        self.present: set[int] = set()
+
+    def put(self, number: int, adapter: Any) -> None:
+        self.present.add(number)
+
+    def remove(self, number: int) -> None:
+        self.present.remove(number)
+
+
+@pytest.mark.parametrize("end", ["length", "abort"])
+@pytest.mark.parametrize("how", ["unload", "replace"])
+def test_open_requests_end_with_the_adapter_that_they_began_with(how: str, end: str) -> None:
+    weights = Weights()
+    engine = hash_engine(200, adapters=weights, max_running=1)
+    command(engine, LoadAdapter("l", "a", "/a"))
+    ask(engine, "a", salt="cached before")
+    for rid in ("running", "waiting"):
+        engine.receive(GenerateRequest(rid, token_bytes(PROMPT), SamplingParams(max_tokens=4), adapter="a"))
+    engine.step()
+    engine.receive(UnloadAdapter("u", "a") if how == "unload" else LoadAdapter("l", "a", "/other", replace=True))
+    answer = next(output for output in engine.step() if isinstance(output, CommandResult))
+    assert answer.message.endswith("unloaded adapter 'a' and dropped 11 cached tokens; 2 open requests end with it")
+    engine.receive(GenerateRequest("new", token_bytes(PROMPT), SamplingParams(max_tokens=2), adapter="a"))
+    if end == "abort":
+        engine.receive(AbortRequest("running"))
+    outputs = run(engine)
+    ended = {output.rid: output for output in outputs if isinstance(output, Output) and output.finish_reason is not None}
+    assert ended["running"].finish_reason == end
+    assert ended["waiting"].finish_reason == "length"
+    assert ended["waiting"].cached_tokens == 9
+    if how == "unload":
+        assert [output.rid for output in outputs if isinstance(output, RequestFailed)] == ["new"]
+    else:
+        assert ended["new"].cached_tokens == 0
+    left = {"unload": set(), "replace": {2}}[how]
+    assert weights.present == left
+    assert {key.adapter_load for key in engine.cache.tree.roots} == left
+
+
+def test_nothing_of_an_adapter_that_left_stays_pinned() -> None:
     engine = loaded("a")
-    engine.receive(GenerateRequest("r", token_bytes(PROMPT), SamplingParams(max_tokens=3), adapter="a"))
-    engine.receive(UnloadAdapter("u", "a"))
-    first = engine.step()
-    failed = next(output for output in first if isinstance(output, RequestFailed))
-    assert failed.kind == "busy"
-    assert failed.message == ("can't unload adapter 'a' now: 1 requests use it; try again when they have ended, or abort them")
+    engine.receive(GenerateRequest("r", token_bytes(PROMPT), SamplingParams(max_tokens=4), adapter="a"))
+    engine.step()
+    command_among(engine, UnloadAdapter("u", "a"))
+    node = max(node.serial for _, node in engine.cache.walk())
+    command_among(engine, CacheAct("p", "pin", node=node))
+    assert engine.pins.num_tokens > 0
     run(engine)
-    assert isinstance(command(engine, UnloadAdapter("u", "a")), CommandResult)
+    assert (engine.pins.num_tokens, engine.cache.free_size) == (0, 200)
+
+
+def test_a_name_is_replaced_only_by_what_can_be_had_and_only_when_asked() -> None:
+    engine = loaded("a")
+    assert isinstance(command(engine, LoadAdapter("l", "a", "/other")), RequestFailed)
+    assert ask(engine, "a") == 0
+    assert ask(engine, "a") == 9
+    assert isinstance(command(engine, LoadAdapter("l", "b", "/b", replace=True)), CommandResult)
+    assert ask(engine, "a") == 9
 
 
 def test_unloading_ends_pins_of_its_namespace_alone() -> None:
@@ -107,7 +171,13 @@ def test_what_is_not_loaded_is_refused_with_what_is() -> None:
 
 def test_a_name_must_be_free_and_sensible() -> None:
     engine = loaded("a")
-    for name, fault in (("a", "is loaded already"), ("", "1 to 128 characters"), ("x" * 129, "1 to 128"), ("a=b", "no =")):
+    for name, fault in (
+        ("a", "is loaded already"),
+        ("", "1 to 128 printable"),
+        ("x" * 129, "1 to 128"),
+        ("a=b", "no ="),
+        ("a\nb", "printable"),
+    ):
         failed = command(engine, LoadAdapter("l", name, "/x"))
         assert isinstance(failed, RequestFailed)
         assert fault in failed.message

@@ -10,7 +10,7 @@ import threading
 from multiprocessing.connection import Connection
 from typing import NoReturn
 
-from radixserve.engine.adapters import SplitWeights
+from radixserve.engine.adapter_reader import SplitWeights
 from radixserve.engine.assemble import assemble
 from radixserve.engine.build import make_info
 from radixserve.engine.engine import Engine
