@@ -33,7 +33,7 @@ test-all: $(VENV)/model ## Run all tests, the slow ones too.
 	$(BIN)/python -m pytest $(ARGS)
 
 conformance: $(VENV)/model $(VENV)/lm-eval .venv-conformance/installed ## Run client libraries, evaluation and benchmark tools against a server.
-	$(BIN)/python -m pytest tests/conformance tests/server/test_openapi.py $(ARGS)
+	$(BIN)/python -m pytest -p tests.conformance.counts tests/conformance tests/server/test_openapi.py $(ARGS)
 
 check: setup ## Lint, check the format, the types and the direction of imports.
 	$(BIN)/ruff check
@@ -65,10 +65,12 @@ $(VENV)/model: $(VENV)/installed
 
 # What can't be installed is said here, and its tests are skipped.
 $(VENV)/lm-eval: $(VENV)/installed
+	@echo "installing lm-evaluation-harness"
 	@if $(BIN)/pip install --quiet -c constraints.txt "lm-eval[hf,api]"; then touch $@; \
 	else echo "lm-evaluation-harness can't be installed: its test is skipped"; fi
 
-.venv-conformance/installed: tests/conformance/tools.txt
+.venv-conformance/installed: tests/conformance/tools.txt tests/conformance/tools-constraints.txt
+	@echo "guidellm and aiperf get an environment of their own, .venv-conformance: 2 GB, some minutes"
 	@if $(PYTHON) -m venv .venv-conformance && .venv-conformance/bin/pip install --quiet "$(TORCH)" \
-	  && .venv-conformance/bin/pip install --quiet -r tests/conformance/tools.txt; then touch $@; \
+	  && .venv-conformance/bin/pip install --quiet -r tests/conformance/tools.txt -c tests/conformance/tools-constraints.txt; then touch $@; \
 	else echo "guidellm and aiperf can't be installed: their tests are skipped"; fi

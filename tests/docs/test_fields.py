@@ -1,14 +1,14 @@
 """The tables of fields in docs/serving.md say what the code does with each field of each endpoint."""
 
+import re
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from radixserve.server.messages.body import NOT_HONOURED, CountBody, MessagesBody
-from radixserve.server.not_honoured import NotHonoured, OtherConstraints
+from radixserve.server.messages.body import CountBody, MessagesBody
+from radixserve.server.not_honoured import NotHonoured, not_honoured
 from radixserve.server.protocol import ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
-from radixserve.server.responses import body as responses
 from radixserve.server.responses.body import ResponsesBody
 
 PAGE = (Path(__file__).parents[2] / "docs/serving.md").read_text()
@@ -21,13 +21,6 @@ BODIES: dict[str, type[msgspec.Struct]] = {
     "/tokenize": TokenizeBody,
     "/detokenize": DetokenizeBody,
 }
-REFUSED_ALONE = {
-    "/v1/completions": {"tools"},
-    "/v1/responses": set(responses.NOT_HONOURED),
-    "/v1/messages": set(NOT_HONOURED),
-    "/v1/messages/count_tokens": set(NOT_HONOURED),
-}
-"""Fields that an endpoint refuses and others don't."""
 READ_AND_IGNORED = {"user"}
 
 
@@ -50,11 +43,14 @@ def said(endpoint: str) -> dict[str, str]:
 @pytest.mark.parametrize("endpoint", BODIES)
 def test_every_field_is_in_the_table_and_true(endpoint: str) -> None:
     body, table = BODIES[endpoint], said(endpoint)
-    refused = REFUSED_ALONE.get(endpoint, set()).union(
-        *(kind.__struct_fields__ for kind in (NotHonoured, OtherConstraints) if issubclass(body, kind))
-    )
+    refused = set(not_honoured(body)) if issubclass(body, NotHonoured) else set()
     fields = set(body.__struct_fields__) - READ_AND_IGNORED
     assert {name for name, how in table.items() if how == "yes"} == fields - refused
-    assert {name for name, how in table.items() if how == "refused"} == refused
     assert not {name for name, how in table.items() if how == "tolerated"} & fields
-    assert set(table.values()) <= {"yes", "refused", "tolerated"}
+    assert set(table.values()) <= {"yes", "tolerated"}
+
+
+def test_every_field_that_may_be_refused_is_told() -> None:
+    section = PAGE.split("### Refused fields")[1].split("###")[0]
+    told = [name for line in section.splitlines() if line.startswith("`") for name in re.findall(r"`(\w+)`", line)]
+    assert told == list(NotHonoured.__struct_fields__)

@@ -114,7 +114,7 @@ def test_a_constraint_by_the_name_of_another_api_is_refused(server: RunningServe
             body_of(CHAT) | {"response_format": {"type": "json_object", "schema": SCHEMA}},
             "response_format.schema is not supported",
         ),
-        (CHAT, body_of(CHAT) | {"grammar": GBNF}, "grammar is not supported by this server: send ebnf"),
+        (CHAT, body_of(CHAT) | {"grammar": GBNF}, "grammar is not supported here: send ebnf"),
         (CHAT, body_of(CHAT) | {"structured_outputs": {"regex": "a", "choice": ["b"]}}, "structured_outputs holds two constraints"),
         (COMPLETIONS, body_of(COMPLETIONS) | {"output_format": {}, "structural_tag": {"a": 1}}, "structural_tag is not supported"),
         (

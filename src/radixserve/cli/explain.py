@@ -114,7 +114,7 @@ def _encode(body: dict[str, Any], tokenizer: Tokenizer) -> list[int]:
     """The prompt's token ids, as the server would make them."""
     if "messages" in body:
         try:
-            conversation = msgspec.convert(body, ChatBody).conversation(None)
+            conversation = msgspec.convert(body, ChatBody).to_conversation(None)
         except msgspec.ValidationError as error:
             raise InvalidRequestError(f"the body is no chat request: {error}") from error
         return [int(token_id) for token_id in conversation.encode(tokenizer)]

@@ -109,6 +109,10 @@ class Engine:
         if self.leader is not None:
             self.leader.alarm.on_ring = wake
 
+    def start_ahead(self) -> None:
+        """Starts what the first request with a grammar would have to wait for: for an engine that stays."""
+        self._grammars.start_ahead()
+
     def receive(self, message: EngineInput) -> None:
         """Queues a message for the start of the next step; an adapter is read before."""
         if not (isinstance(message, LoadAdapter) and self._adapters.reader.begin(message)):

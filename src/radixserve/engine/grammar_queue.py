@@ -25,6 +25,11 @@ class GrammarQueue:
         """Whether a grammar is done whose message was not taken yet."""
         return self._grammars is not None and self._grammars.has_finished
 
+    def start_ahead(self) -> None:
+        """Starts what the first grammar would have to wait for."""
+        if self._grammars is not None:
+            self._grammars.start_ahead()
+
     def notify(self, wake: Callable[[], None]) -> None:
         """From now on `wake` is called, by some thread, whenever a grammar is done."""
         if self._grammars is not None:

@@ -47,6 +47,11 @@ class Grammars:
         self._made: dict[Grammar, CompiledGrammar] = {}
         self._finished: SimpleQueue[GrammarFinished] = SimpleQueue()
 
+    def start_ahead(self) -> None:
+        """Starts what the first grammar would have to wait for."""
+        if self._trial is not None:
+            self._trial.start_ahead()
+
     @property
     def has_finished(self) -> bool:
         """Whether a grammar is done whose message was not taken yet."""

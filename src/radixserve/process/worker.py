@@ -93,7 +93,9 @@ def _build(config: EngineConfig) -> SteppedEngine:
     # Imported here because the parent imports this module too, and must start without loading torch.
     from radixserve.engine.build import build_engine
 
-    return build_engine(config)
+    engine = build_engine(config)
+    engine.start_ahead()
+    return engine
 
 
 def _end_with_parent(folder: Path) -> None:

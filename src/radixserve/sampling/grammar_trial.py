@@ -30,7 +30,7 @@ MEMORY_BYTES = 4 << 30
 
 
 class GrammarTrial:
-    """Children for one vocabulary, started as they are needed, as many as there are trials at once. For several threads."""
+    """Children for one vocabulary, as many as there were trials at once. For several threads."""
 
     def __init__(self, backend: str, model: Path, vocab_size: int, eos_ids: frozenset[int], *, limit_s: float = LIMIT_S) -> None:
         """`model`: the tokenizer's GGUF file or directory; the rest as for a backend."""
@@ -38,17 +38,28 @@ class GrammarTrial:
         self._limit_s = limit_s
         self._idle: queue.SimpleQueue[_Child] = queue.SimpleQueue()
 
+    def start_ahead(self) -> None:
+        """Starts a child and does not wait for it: the first grammar then finds it ready."""
+        self._idle.put(_Child(self._arguments))
+
     def check(self, grammar: Grammar) -> None:
         """Returns when the grammar could be compiled; raises InvalidRequestError when it couldn't, or not within the limits."""
-        try:
-            child = self._idle.get_nowait()
-        except queue.Empty:
-            child = _Child(self._arguments)
+        child = self._take()
         error = child.ask(grammar, self._limit_s)
         if child.alive:
             self._idle.put(child)
         if error is not None:
             raise InvalidRequestError(error, param="grammar")
+
+    def _take(self) -> "_Child":
+        """One that is idle and lives, or a new one: no grammar is to blame for a child that died before it came."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                child = self._idle.get_nowait()
+                if child.alive:
+                    return child
+                child.end()
+        return _Child(self._arguments)
 
 
 class _Child:
@@ -63,7 +74,7 @@ class _Child:
             text=True,
             start_new_session=True,  # a Ctrl-C at the terminal is for the parent to hear
         )
-        self._hear(START_LIMIT_S)
+        self._ready = False
 
     @property
     def alive(self) -> bool:
@@ -72,6 +83,9 @@ class _Child:
     def ask(self, grammar: Grammar, limit_s: float) -> str | None:
         """Why the grammar can't be compiled; a child that fails to answer is gone then."""
         assert self._process.stdin is not None
+        if not self._ready:
+            self._hear(START_LIMIT_S)
+            self._ready = True
         try:
             self._process.stdin.write(json.dumps([grammar.kind, grammar.source]) + "\n")
             self._process.stdin.flush()
@@ -82,7 +96,7 @@ class _Child:
             error: str | None = json.loads(heard)
             return error
         timed_out = self.alive
-        self._end()
+        self.end()
         what = f"took longer than {limit_s:g} s" if timed_out else "ran out of memory or crashed"
         return f"the {grammar.kind} is too complex: compiling it {what}; simplify it"
 
@@ -95,9 +109,9 @@ class _Child:
 
     def __del__(self) -> None:
         if self.alive:
-            self._end()
+            self.end()
 
-    def _end(self) -> None:
+    def end(self) -> None:
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):

@@ -46,7 +46,7 @@ async def chat_completions(request: Request) -> Generation:
     constraint = body.constraint()
     names = _names(body, constraint)
     try:
-        turn = await prepare(body.conversation(constraint.grammar if constraint else None), service)
+        turn = await prepare(body.to_conversation(constraint.grammar if constraint else None), service)
         params = _params(body, turn)
         requests = make_requests([turn.prompt_ids], body, params, service.info.limits, record.id, served.adapter)
     except InvalidRequestError as error:

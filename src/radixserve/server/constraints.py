@@ -124,7 +124,7 @@ def _of_response_format(this: ResponseFormat) -> Grammar | None:
 def _of_structured_outputs(this: StructuredOutputs) -> Iterator[Grammar]:
     for name in ("whitespace_pattern", "disable_additional_properties"):
         if getattr(this, name):
-            message = f"structured_outputs.{name} is not supported by this server: leave it out"
+            message = f"structured_outputs.{name} is not supported here: leave it out"
             raise InvalidRequestError(message, param="structured_outputs", code="unsupported")
     if this.json is not None:
         yield _json_schema(this.json, "structured_outputs")

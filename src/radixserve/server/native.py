@@ -136,7 +136,6 @@ def _requests(body: NativeBody, prompts: list[np.ndarray], record_id: str, servi
     check_choices(count, sampling[0].n)
     requests = []
     for prompt, one, score, start, top, adapter, rid in zip(prompts, sampling, scored, starts, tops, adapters, rids, strict=True):
-        one.refuse()
         params = _params(one, max(min(DEFAULT_MAX_NEW_TOKENS, limits.max_output(len(prompt))), 1), top if score else None, start)
         limits.check(prompt, params)
         requests.append(

@@ -10,7 +10,8 @@ from msgspec import UNSET, UnsetType
 
 from radixserve.errors import InvalidRequestError
 from radixserve.sampling_params import Grammar, SamplingParams
-from radixserve.server.not_honoured import OtherConstraints, refuse_fields
+from radixserve.server import not_honoured
+from radixserve.server.not_honoured import NotHonoured, honoured
 from radixserve.server.protocol import Int, check_salt
 
 T = TypeVar("T")
@@ -34,8 +35,21 @@ NAMES = {
 CONSTRAINTS = ("json_schema", "regex", "ebnf", "structural_tag")
 """Fields of `sampling_params` that hold the answer to a language."""
 
+INSTEAD = {
+    **dict.fromkeys(not_honoured.CONSTRAINTS, f"send one of {', '.join(CONSTRAINTS)} in sampling_params"),
+    **dict.fromkeys(("max_tokens", "max_completion_tokens", "max_output_tokens"), "send max_new_tokens in sampling_params"),
+    **dict.fromkeys(("prompt", "messages", "input"), "send text or input_ids"),
+    "min_tokens": "send min_new_tokens in sampling_params",
+    "seed": "send sampling_seed in sampling_params",
+    "stop_sequences": "send stop in sampling_params",
+    "cache_salt": "send extra_key",
+    "logprobs": "send return_logprob",
+    "prompt_logprobs": "send logprob_start_len",
+}
+"""What clients can do other than leave a field out."""
 
-class NativeSampling(OtherConstraints, kw_only=True):
+
+class NativeSampling(NotHonoured, kw_only=True):
     """`sampling_params` of /generate. At most one of `json_schema`, `regex`, `ebnf`, `structural_tag`."""
 
     max_new_tokens: Int | None = None
@@ -58,16 +72,7 @@ class NativeSampling(OtherConstraints, kw_only=True):
     regex: str | None = None
     ebnf: str | None = None
     structural_tag: str | dict[str, Any] | None = None
-    stop_regex: Any = None
     skip_special_tokens: bool = True
-    no_stop_trim: bool = False
-
-    def refuse(self) -> None:
-        """Raises InvalidRequestError naming the first field that can't be honoured."""
-        self.refuse_constraints(f"send one of {', '.join(CONSTRAINTS)}", CONSTRAINTS)
-        for name, harmless in (("stop_regex", None), ("no_stop_trim", False)):
-            if getattr(self, name) != harmless:
-                raise InvalidRequestError(f"{name} is not supported by this server: leave it out", param=name, code="unsupported")
 
     def constraint(self) -> Grammar | None:
         """The language that the answer must belong to. Raises InvalidRequestError when there are two."""
@@ -105,19 +110,7 @@ class NativeSampling(OtherConstraints, kw_only=True):
         )
 
 
-NOT_HONOURED = (
-    "input_embeds",
-    "image_data",
-    "audio_data",
-    "video_data",
-    "session_params",
-    "token_ids_logprob",
-    "return_hidden_states",
-)
-"""Fields without which the answer would be another than the client asked for."""
-
-
-class NativeBody(OtherConstraints, kw_only=True):
+class NativeBody(NotHonoured, kw_only=True):
     """Body of /generate: `text` or `input_ids`, one prompt or a list of them."""
 
     text: str | list[str] | None = None
@@ -136,18 +129,13 @@ class NativeBody(OtherConstraints, kw_only=True):
     """Names of loaded adapters; null: the base."""
     extra_key: str | None = None
     """Requests share cached prefixes only when these are equal: the `cache_salt` of other routes."""
-    input_embeds: Any = None
-    image_data: Any = None
-    audio_data: Any = None
-    video_data: Any = None
-    session_params: Any = None
-    token_ids_logprob: Any = None
-    return_hidden_states: Any = None
 
     def refuse(self) -> None:
         """Raises InvalidRequestError naming the first field that can't be honoured."""
-        self.refuse_constraints("send it in sampling_params")
-        refuse_fields(self, NOT_HONOURED)
+        self.refuse_others(INSTEAD | _IN_SAMPLING_PARAMS)
+        for sampling in self.sampling_params if isinstance(self.sampling_params, list) else [self.sampling_params]:
+            if sampling is not None:
+                sampling.refuse_others(INSTEAD)
         if (self.text is None) == (self.input_ids is None):
             raise InvalidRequestError("send either text or input_ids, not both and not neither", param="text")
         check_salt(self.extra_key, "extra_key")
@@ -162,6 +150,9 @@ class NativeBody(OtherConstraints, kw_only=True):
         if len(value) != count:
             raise InvalidRequestError(f"{name} has {len(value)} entries for {count} prompts: send one, or one for each", param=name)
         return value
+
+
+_IN_SAMPLING_PARAMS = dict.fromkeys(honoured(NativeSampling), "send it in sampling_params")
 
 
 class NativeLogprob(msgspec.Struct, frozen=True, array_like=True):

@@ -13,6 +13,11 @@ import radixserve
 from radixserve.server import live_page
 from radixserve.server.contracts import CONTRACTS, Contract
 from radixserve.server.errors import ErrorBody, MessageErrorBody
+from radixserve.server.messages.body import CountBody, MessagesBody
+from radixserve.server.native_protocol import NativeBody, NativeSampling
+from radixserve.server.not_honoured import not_honoured
+from radixserve.server.protocol import ChatBody, CompletionBody
+from radixserve.server.responses.body import ResponsesBody
 from radixserve.server.service import json_reply, service_of
 
 Schemas = dict[int, dict[str, Any]]
@@ -50,6 +55,9 @@ def _schemas() -> tuple[Schemas, dict[str, Any]]:
     used = [kind for this in CONTRACTS.values() for kind in (this.body, this.reply, this.event) if kind is not None]
     types = list({id(kind): kind for kind in [*used, ErrorBody, MessageErrorBody]}.values())
     schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
+    for body in (ChatBody, CompletionBody, CountBody, MessagesBody, NativeBody, NativeSampling, ResponsesBody):
+        for name in not_honoured(body):
+            del components[body.__name__]["properties"][name]
     return dict(zip(map(id, types), schemas, strict=True)), components
 
 

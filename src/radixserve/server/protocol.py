@@ -78,7 +78,7 @@ class GenerationBody(ConstraintFields, kw_only=True):
 
     def refuse(self) -> None:
         """Raises InvalidRequestError naming the first field that can't be honoured."""
-        super().refuse()
+        self.refuse_others(INSTEAD)
         check_salt(self.cache_salt, "cache_salt")
         if self.stream and self.prompt_logprobs is not None:
             message = "prompt_logprobs is not sent in streams: leave stream out, or ask /v1/completions for echo with logprobs"
@@ -111,8 +111,6 @@ class CompletionBody(GenerationBody, kw_only=True):
     logprobs: Int | None = None
     """Alternatives reported for each token; 0: the sampled token alone."""
     best_of: Int | None = None
-    tools: Any = None
-    """Refused: a prompt that is no chat has no place for them."""
 
 
 class ChatBody(GenerationBody, kw_only=True):
@@ -136,7 +134,7 @@ class ChatBody(GenerationBody, kw_only=True):
     separate_reasoning: bool | None = None
     """false: reasoning stays in the text of the answer."""
 
-    def conversation(self, constraint: Grammar | None) -> Conversation:
+    def to_conversation(self, constraint: Grammar | None) -> Conversation:
         """What is to be answered. Raises InvalidRequestError for tools that can't be used."""
         tools = read_tools(self.tools or [])
         continues = bool(self.continue_final_message)
@@ -212,6 +210,37 @@ class DetokenizeBody(msgspec.Struct, kw_only=True):
     tokens: list[Int]
     skip_special_tokens: bool = False
 
+
+INSTEAD = {
+    "prompt": "send messages, or ask /v1/completions",
+    "messages": "send prompt, or ask /v1/chat/completions",
+    "input": "ask /v1/responses",
+    "max_output_tokens": "send max_tokens",
+    "max_new_tokens": "send max_tokens",
+    "max_completion_tokens": "send max_tokens",
+    "min_new_tokens": "send min_tokens",
+    "stop_sequences": "send stop",
+    "sampling_seed": "send seed",
+    "grammar": "send ebnf",
+    "structural_tag": "send response_format with the type 'structural_tag'",
+    "output_format": "send response_format",
+    "output_config": "send response_format",
+    "text": "send response_format",
+    "system": "send a message with the role 'system'",
+    "instructions": "send a message with the role 'system'",
+    "previous_response_id": "send all messages, or ask /v1/responses",
+    "documents": "send it in chat_template_kwargs",
+    "thinking": "send enable_thinking in chat_template_kwargs, for templates that know it",
+    "enable_thinking": "send it in chat_template_kwargs",
+    "reasoning": "send reasoning_effort",
+    "tools": "ask /v1/chat/completions",
+    "functions": "send tools",
+    "function_call": "send tool_choice",
+    "return_logprob": "send logprobs",
+    "lora_path": "send the adapter's name as model",
+    "extra_key": "send cache_salt",
+}
+"""What clients of the completion routes can do other than leave a field out."""
 
 SAMPLING_FIELDS = (
     "n",

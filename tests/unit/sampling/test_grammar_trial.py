@@ -1,8 +1,7 @@
 """Compilations that would never end, and processes that die: each costs one request, and no more than the limit."""
 
 import json
-import os
-import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -33,12 +32,28 @@ def test_refusals_come_in_the_backends_words(trial: GrammarTrial) -> None:
     trial.check(Grammar("regex", "ä\n☃"))
 
 
-def test_a_child_that_died_is_replaced(trial: GrammarTrial) -> None:
+def test_a_child_that_dies_of_a_grammar_says_so(trial: GrammarTrial) -> None:
+    child = trial._take()
+    kill(child._process)
+    assert "ran out of memory or crashed" in (child.ask(GOOD, 1.0) or "")
+
+
+def test_a_child_that_died_before_is_replaced(trial: GrammarTrial) -> None:
     trial.check(GOOD)
     child = trial._idle.get()
-    os.kill(child._process.pid, signal.SIGKILL)
-    child._process.wait()
+    kill(child._process)
     trial._idle.put(child)
-    with pytest.raises(InvalidRequestError, match="crashed"):
-        trial.check(GOOD)
     trial.check(GOOD)
+
+
+def test_a_child_started_ahead_is_the_one_that_compiles(trial: GrammarTrial) -> None:
+    trial.start_ahead()
+    child = trial._idle.get()
+    trial._idle.put(child)
+    trial.check(GOOD)
+    assert trial._idle.get() is child
+
+
+def kill(process: "subprocess.Popen[str]") -> None:
+    process.kill()
+    process.wait()

@@ -9,7 +9,7 @@ from radixserve.errors import InvalidRequestError
 from radixserve.sampling_params import Grammar
 from radixserve.server.conversation import Conversation
 from radixserve.server.messages.history import read_history, read_text
-from radixserve.server.not_honoured import OtherConstraints, refuse_fields
+from radixserve.server.not_honoured import CONSTRAINTS, NotHonoured, not_honoured
 from radixserve.server.protocol import Int
 from radixserve.server.tool_fields import FunctionBody, NamedChoice, NamedFunction, ToolBody, ToolChoice, read_tools, tool_use
 
@@ -60,7 +60,7 @@ class OutputConfig(msgspec.Struct):
     format: OutputFormat | None = None
 
 
-class CountBody(OtherConstraints, kw_only=True):
+class CountBody(NotHonoured, kw_only=True):
     """Body of /v1/messages/count_tokens: what makes the prompt."""
 
     model: str | None = None
@@ -71,15 +71,12 @@ class CountBody(OtherConstraints, kw_only=True):
     thinking: Thinking | None = None
     output_config: OutputConfig | None = None
     chat_template_kwargs: dict[str, Any] | None = None
-    container: Any = None
-    mcp_servers: Any = None
 
     def refuse(self) -> None:
         """Raises InvalidRequestError naming the first field that can't be honoured."""
-        refuse_fields(self, NOT_HONOURED)
-        self.refuse_constraints("send output_config.format, or ask /v1/chat/completions")
+        self.refuse_others(INSTEAD, not_honoured(MessagesBody))  # a count refuses what its message would be refused for
 
-    def conversation(self) -> Conversation:
+    def to_conversation(self) -> Conversation:
         """What is to be answered. An answer goes on from a last message of the assistant. Raises InvalidRequestError."""
         tools = read_tools([_tool(tool, f"tools[{index}]") for index, tool in enumerate(self.tools or [])])
         choice = self.tool_choice or Use("auto")
@@ -121,8 +118,23 @@ class MessagesBody(CountBody, kw_only=True):
     cache_salt: str | None = None
 
 
-NOT_HONOURED = ("container", "mcp_servers")
-"""Fields without which the answer would be another than the client asked for."""
+_CHAT = "ask /v1/chat/completions"
+INSTEAD = {
+    **dict.fromkeys(CONSTRAINTS, f"send output_config.format, or {_CHAT}"),
+    **dict.fromkeys(("max_completion_tokens", "max_output_tokens", "max_new_tokens"), "send max_tokens"),
+    **dict.fromkeys(("n", "stop_token_ids", "min_tokens", "min_p", "logit_bias", "logprobs", "top_logprobs"), _CHAT),
+    **dict.fromkeys(("presence_penalty", "frequency_penalty", "repetition_penalty", "skip_special_tokens"), _CHAT),
+    **dict.fromkeys(("prompt", "input"), "send messages"),
+    "stop": "send stop_sequences",
+    "explain_cache": "ask /cache/explain",
+    "instructions": "send system",
+    "parallel_tool_calls": "send tool_choice.disable_parallel_tool_use",
+    "reasoning_effort": "send output_config.effort",
+    "reasoning": "send output_config.effort",
+    "enable_thinking": "send thinking",
+    "extra_key": "send cache_salt",
+}
+"""What clients can do other than leave a field out."""
 
 
 def _tool(tool: ClientTool, where: str) -> ToolBody:

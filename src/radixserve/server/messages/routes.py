@@ -20,7 +20,7 @@ from radixserve.server.messages import replies
 from radixserve.server.messages.body import CountBody, MessagesBody
 from radixserve.server.replies import Usage
 from radixserve.server.request_log import record_of
-from radixserve.server.service import Service, json_reply, service_of
+from radixserve.server.service import json_reply, service_of
 from radixserve.text.reply_parser import ReplyParser
 from radixserve.text.tokenizer import Tokenizer
 from radixserve.text.tools.json_call import read_arguments
@@ -35,8 +35,9 @@ async def messages(request: Request) -> Generation:
     body = await read_body(request, MessagesBody, service.config.max_body_bytes)
     names = NAMES | {"grammar": "output_config" if body.output_config and body.output_config.format else "tools"}
     served = service.find_model(body.model)
+    body.refuse()
     try:
-        turn = await _turn(body, service)
+        turn = await prepare(body.to_conversation(), service)
         room = max(service.info.limits.max_output(len(turn.prompt_ids)), 1)
         asked = make_request(
             body,
@@ -57,17 +58,13 @@ async def count_tokens(request: Request) -> Response:
     """How many tokens a prompt has, cached or not."""
     service = service_of(request)
     body = await read_body(request, CountBody, service.config.max_body_bytes)
+    service.find_model(body.model)
+    body.refuse()
     try:
-        turn = await _turn(body, service)
+        turn = await prepare(body.to_conversation(), service)
     except InvalidRequestError as error:
         raise renamed(error, NAMES) from None
     return json_reply(replies.TokenCount(len(turn.prompt_ids)))
-
-
-async def _turn(body: CountBody, service: Service) -> Turn:
-    service.find_model(body.model)
-    body.refuse()
-    return await prepare(body.conversation(), service)
 
 
 @dataclass

@@ -8,7 +8,7 @@ import msgspec
 from radixserve.errors import InvalidRequestError
 from radixserve.sampling_params import Grammar
 from radixserve.server.conversation import Conversation
-from radixserve.server.not_honoured import OtherConstraints, refuse_fields
+from radixserve.server.not_honoured import CONSTRAINTS, NotHonoured
 from radixserve.server.protocol import Int
 from radixserve.server.responses.items import Item, read_items
 from radixserve.server.tool_fields import (
@@ -62,7 +62,7 @@ class Reasoning(msgspec.Struct):
     summary: str | None = None
 
 
-class ResponsesBody(OtherConstraints, kw_only=True):
+class ResponsesBody(NotHonoured, kw_only=True):
     """None always means "not given"."""
 
     model: str | None = None
@@ -93,14 +93,10 @@ class ResponsesBody(OtherConstraints, kw_only=True):
     cache_salt: str | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     truncation: str | None = None
-    background: Any = None
-    conversation: Any = None
-    prompt: Any = None
 
     def refuse(self) -> None:
         """Raises InvalidRequestError naming the first field that can't be honoured."""
-        refuse_fields(self, NOT_HONOURED)
-        self.refuse_constraints("send text.format, or ask /v1/chat/completions")
+        self.refuse_others(INSTEAD)
         if self.truncation not in (None, "disabled"):
             message = f"truncation is {self.truncation[:40]!r}: nothing is left out of a prompt here; send 'disabled'"
             raise InvalidRequestError(message, param="truncation", code="unsupported")
@@ -111,7 +107,7 @@ class ResponsesBody(OtherConstraints, kw_only=True):
         return [{"type": "message", "role": "user", "content": self.input}] if isinstance(self.input, str) else self.input
 
     @property
-    def logprobs(self) -> int | None:
+    def alternatives(self) -> int | None:
         """Alternatives reported for each token; None: off."""
         asked = self.top_logprobs or LOGPROBS in (self.include or [])
         return self.top_logprobs or 0 if asked else None
@@ -141,8 +137,21 @@ class ResponsesBody(OtherConstraints, kw_only=True):
 
 NAMES = {"prompt": "input", "messages": "input", "max_tokens": "max_output_tokens", "logprobs": "top_logprobs"}
 
-NOT_HONOURED = ("background", "conversation", "prompt")
-"""Fields without which the answer would be another than the client asked for."""
+_CHAT = "ask /v1/chat/completions"
+INSTEAD = {
+    **dict.fromkeys(CONSTRAINTS, f"send text.format, or {_CHAT}"),
+    **dict.fromkeys(("max_tokens", "max_completion_tokens", "max_new_tokens"), "send max_output_tokens"),
+    **dict.fromkeys(("n", "stop", "stop_token_ids", "min_tokens", "min_p", "logit_bias"), _CHAT),
+    **dict.fromkeys(("presence_penalty", "frequency_penalty", "repetition_penalty", "skip_special_tokens"), _CHAT),
+    **dict.fromkeys(("prompt", "messages"), "send input"),
+    "logprobs": "send top_logprobs",
+    "explain_cache": "ask /cache/explain",
+    "system": "send instructions",
+    "conversation": "send previous_response_id",
+    "reasoning_effort": "send reasoning.effort",
+    "extra_key": "send cache_salt",
+}
+"""What clients can do other than leave a field out."""
 
 
 def _tool(tool: ResponseTool, where: str) -> ToolBody:

@@ -32,7 +32,13 @@ async def create_response(request: Request) -> Generation:
     try:
         turn = await prepare(body.to_conversation(items), service)
         asked = make_request(
-            body, turn, service.info.limits, record.id, served.adapter, max_tokens=body.max_output_tokens, logprobs=body.logprobs
+            body,
+            turn,
+            service.info.limits,
+            record.id,
+            served.adapter,
+            max_tokens=body.max_output_tokens,
+            logprobs=body.alternatives,
         )
     except InvalidRequestError as error:
         raise renamed(error, body.names) from None
