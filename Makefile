@@ -9,7 +9,7 @@ ARGS ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
-# OpenMP threads that spin while they wait cost more than they gain when cores are shared.
+# Threads of torch that spin while they wait cost more than they gain when cores are shared.
 export OMP_WAIT_POLICY ?= PASSIVE
 
 .DEFAULT_GOAL := help

@@ -51,7 +51,7 @@ For `radixserve serve`; see [replicas.md](replicas.md).
 |---|---|
 | `RADIXSERVE_API_KEY` | The API key of `radixserve serve` when `--api-key` is not given. |
 | `RADIXSERVE_CACHE` | Folder of the built-in models; by default `radixserve` in `$XDG_CACHE_HOME`, else in `~/.cache`. |
-| `OMP_WAIT_POLICY` | Set to `PASSIVE` unless you set it: threads that spin while they wait slow shared cores down. |
+| `OMP_WAIT_POLICY` | Set to `PASSIVE` unless you set it: threads of torch that spin while they wait slow shared cores down. |
 | `HF_HOME`, `HF_TOKEN`, `HF_HUB_OFFLINE` | Read by huggingface_hub when a model has a hub name. |
 """
 

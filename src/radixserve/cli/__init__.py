@@ -172,7 +172,7 @@ app.command(bench)
 
 def main(args: Sequence[str] | None = None) -> None:
     """Runs one command. Exits with its code if not 0: 1 when a setting or request can't be honoured, 2 for a wrong command line."""
-    # Read when torch's OpenMP loads: threads that spin on shared cores cost a factor of ten.
+    # Read when torch loads: its threads spin while they wait, which costs a factor of ten on shared cores.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         app(args)

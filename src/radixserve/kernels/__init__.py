@@ -1,9 +1,4 @@
-"""Native CPU kernels, where the extension was built. `docs/design/cpu-kernels.md` describes them.
-
-torch is imported first: the extension then runs on torch's own OpenMP threads.
-"""
-
-import torch  # noqa: F401
+"""Native CPU kernels, where the extension was built. `docs/design/cpu-kernels.md` describes them."""
 
 try:
     from radixserve.kernels import _native

@@ -2,6 +2,7 @@
 #include "attention.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "attention_items.h"
+#include "threads.h"
 
 #ifdef __AVX512F__
 #include "attention_tile_avx512.h"
@@ -285,17 +287,19 @@ void attend(const AttentionCall& call) {
     Items cut(call);
     make_partials(call, shape, cut.requests);
     const int count = int(cut.items.size());
-#pragma omp parallel for schedule(dynamic, 1) num_threads(cut.num_threads)
-    for (int i = 0; i < count; ++i) {
-        const Item& item = cut.items[i];
-        Walk walk(call, shape, cut.requests, item);
-        if (i < cut.num_threads) walk.announce();
-        if (i + cut.num_threads < count) Walk(call, shape, cut.requests, cut.items[i + cut.num_threads]).announce();
-        walk.run();
-        if (!item.is_part) continue;
-        int& unfinished = cut.requests[item.members[0].request].unfinished;
-        if (__atomic_sub_fetch(&unfinished, 1, __ATOMIC_ACQ_REL) == 0) walk.run_stored();
-    }
+    std::atomic<int> next{0};
+    in_parallel(cut.num_threads, [&](int, int threads) {
+        for (int i; (i = next.fetch_add(1, std::memory_order_relaxed)) < count;) {
+            const Item& item = cut.items[i];
+            Walk walk(call, shape, cut.requests, item);
+            if (i < threads) walk.announce();
+            if (i + threads < count) Walk(call, shape, cut.requests, cut.items[i + threads]).announce();
+            walk.run();
+            if (!item.is_part) continue;
+            int& unfinished = cut.requests[item.members[0].request].unfinished;
+            if (__atomic_sub_fetch(&unfinished, 1, __ATOMIC_ACQ_REL) == 0) walk.run_stored();
+        }
+    });
 }
 
 }  // namespace KERNEL_LEVEL

@@ -13,13 +13,6 @@ void bind_lora(nb::module_& module);
 void bind_ops(nb::module_& module);
 void bind_select(nb::module_& module);
 
-static int threads_set = 0;
-int num_threads() { return threads_set ? threads_set : omp_get_max_threads(); }
-void set_num_threads(int n) {
-    if (n < 1) throw std::invalid_argument("n is " + std::to_string(n) + ": must be at least 1");
-    threads_set = n;
-}
-
 static void choose_by_name(const std::string& name) {
     for (Level candidate : {Level::portable, Level::avx2, Level::avx512, Level::avx512_bf16})
         if (name == level_name(candidate) && choose_level(candidate)) return;
