@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 import torch
 
+from radixserve import kernels
 from radixserve.engine.ranks.group import Group, find_store, make_store
 from radixserve.models.loader import load_model
+from radixserve.models.native_operations import NativeOperations
 from radixserve.models.sharding import Shard
 from radixserve.models.source import load_config
 from radixserve.models.torch_operations import TorchOperations
@@ -59,6 +61,25 @@ def test_the_logits_are_those_of_one_rank(tmp_path: Path, name: str, size: int) 
     logits = on_ranks(size, work)
     torch.testing.assert_close(logits[0], expected, rtol=0, atol=1e-9)
     assert [part.shape[1] for part in logits[1:]] == [len(Shard(model, rank, size).vocab) for rank in range(1, size)]
+
+
+@pytest.mark.skipif(kernels.NOT_BUILT is not None, reason=str(kernels.NOT_BUILT))
+@pytest.mark.parametrize("size", [2, 3])
+def test_no_bit_depends_on_what_else_is_in_the_step(tmp_path: Path, size: int) -> None:
+    path = make_tiny_model(tmp_path, hidden_size=256)
+    model = load_config(path)
+    ids = torch.randint(0, model.vocab_size, (2, 90), generator=torch.Generator().manual_seed(3))
+
+    def work(group: Group) -> list[torch.Tensor]:
+        shard = Shard(model, group.rank, size)
+        operations = SplitVocabulary(NativeOperations(reduce=group.sum), group, shard)
+        decoder = load_model(path, torch.bfloat16, CPU, operations, shard.open)
+        together = Sequences(decoder, 2).extend({0: ids[0], 1: ids[1]})
+        alone = Sequences(decoder, 1)
+        return [together[:90], torch.cat([alone.extend({0: part}) for part in ids[0].split([50, 1, 39])])]
+
+    together, alone = on_ranks(size, work)[0]
+    assert torch.equal(together, alone)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])

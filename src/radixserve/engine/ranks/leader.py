@@ -3,18 +3,18 @@
 Their standard input is held open by this process alone: it never closes before this process ends, and then they end.
 """
 
-import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from multiprocessing.connection import Connection
 from typing import TypeVar
+
+import psutil
 
 from radixserve.config import EngineConfig
 from radixserve.engine.ranks.group import Group, make_store
-from radixserve.engine.ranks.link import Begin, Fault, Frame, Join, Link, Loaded, PeerLostError, Ready, Step, Updated
+from radixserve.engine.ranks.link import Begin, Fault, Frame, Join, Link, Loaded, PeerLostError, Ready, Step, Updated, make_link
 from radixserve.errors import ConfigError, RankError
 from radixserve.messages import EngineInput, ExplainRequest, RankInfo, ReportPages, TopRequest, WatchRequest
 
@@ -82,18 +82,21 @@ class Leader:
 
     def tell(self, frame: Frame) -> None:
         """Sends it to all."""
-        try:
-            for link in self.links:
+        for rank, link in enumerate(self.links, 1):
+            try:
                 link.send(frame)
-        except PeerLostError as error:
-            raise self.blame(error) from error
+            except PeerLostError as error:
+                raise self.blame(PeerLostError(f"rank {rank}: {error}")) from error
 
     def updated(self) -> list[str | None]:
         """Waits until all have tried to load other weights; what came of it, rank by rank from 1 on."""
         return [frame.error for frame in self._hear(Updated)]
 
     def blame(self, lost: PeerLostError) -> RankError | ConfigError:
-        """Who ended first, as far as can be told: one that said why, or one that was killed, else what is known."""
+        """Who ended first, as far as can be told: one that said why, or was killed, or is stopped by a signal, else what is known.
+
+        Others end after the one that all wait for, so theirs is the last word.
+        """
         for rank, link in enumerate(self.links, 1):
             if (fault := link.last_words(LAST_WORDS_S)) is not None:
                 return _as_error(rank, fault)
@@ -103,6 +106,9 @@ class Leader:
         for rank, process in enumerate(self._processes, 1):
             if (code := process.poll()) is not None and code < 0:
                 return RankError(f"rank {rank} was ended by signal {-code}")
+        for rank, process in enumerate(self._processes, 1):
+            if _is_stopped(process):
+                return RankError(f"rank {rank} is stopped by a signal: {lost}")
         for rank, process in enumerate(self._processes, 1):
             if (code := process.poll()) is not None:
                 return RankError(f"rank {rank} ended with exit code {code}")
@@ -134,7 +140,7 @@ class Leader:
             try:
                 frame = link.receive()
             except PeerLostError as error:
-                raise self.blame(error) from error
+                raise self.blame(PeerLostError(f"rank {rank}: {error}")) from error
             if isinstance(frame, Fault):
                 raise _as_error(rank, frame)
             assert isinstance(frame, kind), frame
@@ -142,7 +148,7 @@ class Leader:
         return frames
 
     def _start(self, begin: Begin) -> None:
-        ours, theirs = socket.socketpair()
+        link, theirs = make_link()
         command = [sys.executable, "-m", "radixserve.engine.ranks.follow", str(theirs.fileno())]
         with theirs:
             process = subprocess.Popen(
@@ -152,9 +158,16 @@ class Leader:
                 start_new_session=True,  # a Ctrl-C at the terminal is for the first process to hear
             )
         self._processes.append(process)
-        self.links.append(Link(Connection(ours.detach())))
+        self.links.append(link)
         self.alarm.watch(process)
-        self.links[-1].try_to_send(begin)  # if it is gone already, whoever hears from it next finds out why
+        link.try_to_send(begin)  # if it is gone already, whoever hears from it next finds out why
+
+
+def _is_stopped(process: "subprocess.Popen[bytes]") -> bool:
+    try:
+        return psutil.Process(process.pid).status() == psutil.STATUS_STOPPED
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _as_error(rank: int, fault: Fault) -> RankError | ConfigError:

@@ -5,6 +5,8 @@ and then nothing but what came of new weights, or why it can't go on. Tensors go
 """
 
 import contextlib
+import socket
+import struct
 from multiprocessing.connection import Connection
 
 import msgspec
@@ -73,12 +75,23 @@ class Fault(msgspec.Struct, frozen=True, tag=True):
 
 Frame = Begin | Loaded | Join | Ready | Step | Plan | Tokens | Updated | Fault
 
+PATIENCE_S = 600
+"""How long rank 0 waits for a rank that runs to hear what it is told or to say what is due, and each for the others in a sum."""
+
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Frame).decode
 
 
 class PeerLostError(RankError):
     """The process at the other end, or one that takes part in a sum, is gone. Who it was is known to rank 0 alone."""
+
+
+def make_link() -> "tuple[Link, socket.socket]":
+    """Rank 0's end, which waits PATIENCE_S at most, and the socket of the other, which waits for as long as nothing happens."""
+    ours, theirs = socket.socketpair()
+    for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
+        ours.setsockopt(socket.SOL_SOCKET, option, struct.pack("@ll", PATIENCE_S, 0))
+    return Link(Connection(ours.detach())), theirs
 
 
 class Link:
@@ -91,6 +104,8 @@ class Link:
         """Raises PeerLostError."""
         try:
             self._connection.send_bytes(_encode(frame))
+        except BlockingIOError as error:
+            raise PeerLostError(f"it did not hear what it was told within {PATIENCE_S} s") from error
         except OSError as error:
             raise PeerLostError(str(error)) from error
 
@@ -103,6 +118,8 @@ class Link:
         """The next frame; waits for it. Raises PeerLostError."""
         try:
             frame: Frame = _decode(self._connection.recv_bytes())
+        except BlockingIOError as error:
+            raise PeerLostError(f"it did not say what came of its work within {PATIENCE_S} s") from error
         except (OSError, EOFError) as error:
             raise PeerLostError(str(error)) from error
         return frame

@@ -22,13 +22,15 @@ class LeadingRunner:
         self._leader = leader
         self._cache = cache
         self._digest = Digest()
+        self._num_steps = 0
 
     def launch(self, batch: ForwardBatch) -> PendingStep:
+        self._num_steps += 1
         self._leader.tell(Plan(self._digest.add(batch, self._cache)))
         try:
             return _ToldStep(self.inner.launch(batch), self._leader)
         except PeerLostError as error:
-            raise self._leader.blame(error) from error
+            raise self._leader.blame(PeerLostError(f"step {self._num_steps} can't add up what the ranks have: {error}")) from error
 
     def update_weights(self, model: str) -> None:
         own = _update(self.inner, model)
