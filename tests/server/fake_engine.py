@@ -59,4 +59,4 @@ def make_service(model: Path, client: FakeClient, config: ServerConfig | None = 
 def http(service: Service) -> httpx.AsyncClient:
     """An HTTP client of an app in this process."""
     transport = httpx.ASGITransport(make_app(service), raise_app_exceptions=False)
-    return httpx.AsyncClient(transport=transport, base_url="http://test")
+    return httpx.AsyncClient(transport=transport, base_url="http://localhost")

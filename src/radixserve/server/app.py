@@ -18,6 +18,7 @@ from radixserve.process.client import EngineClient
 from radixserve.server import admin, cache_routes, control, live_page
 from radixserve.server.auth import ApiKeyMiddleware
 from radixserve.server.backend import Backend
+from radixserve.server.browser_guard import BrowserGuardMiddleware
 from radixserve.server.chat import chat_completions
 from radixserve.server.completions import completions
 from radixserve.server.errors import EXCEPTION_HANDLERS
@@ -106,6 +107,8 @@ def make_app(service: Service) -> Starlette:
     middleware = [Middleware(RequestLogMiddleware, metrics=service.metrics, tracer=service.tracer)]
     if service.config.api_key:
         middleware.append(Middleware(ApiKeyMiddleware, api_key=service.config.api_key))
+    else:
+        middleware.append(Middleware(BrowserGuardMiddleware, host=service.config.host))
     middleware.append(Middleware(GateMiddleware, gate=service.gate))
     app = Starlette(routes=routes, middleware=middleware, exception_handlers=EXCEPTION_HANDLERS)
     app.router.redirect_slashes = False

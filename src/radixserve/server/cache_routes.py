@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import ipaddress
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -17,6 +16,7 @@ from radixserve.messages import CacheAct, GenerateRequest
 from radixserve.req import token_bytes
 from radixserve.sampling_params import SamplingParams
 from radixserve.server.body import read_body, read_bytes
+from radixserve.server.browser_guard import is_loopback
 from radixserve.server.cache_feed import CacheFeed
 from radixserve.server.cache_view import parents_first, search, top_view
 from radixserve.server.errors import HttpError
@@ -96,24 +96,6 @@ def show(handler: Handler) -> Handler:
                 "with --ui on",
                 code="ui_not_allowed",
             )
-        return await handler(request)
-
-    return guarded
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address. A name other than localhost counts as reachable."""
-    with contextlib.suppress(ValueError):
-        return ipaddress.ip_address(host).is_loopback
-    return host == "localhost"
-
-
-def act(handler: Handler) -> Handler:
-    """Refuses (403) what a page of another site has a browser send: who visits a site must not lose their cache to it."""
-
-    async def guarded(request: Request) -> Response:
-        if request.headers.get("sec-fetch-site") in ("cross-site", "same-site"):
-            raise HttpError(403, "a page of another site may not act on the cache", code="cross_site")
         return await handler(request)
 
     return guarded
@@ -300,8 +282,8 @@ ROUTES: list[BaseRoute] = [
     Route("/cache/export", show(export)),
     Route("/cache/explain", show(explain)),
     Route("/cache/top", show(top)),
-    Route("/cache/pin", act(pin), methods=["POST"]),
-    Route("/cache/unpin", act(unpin), methods=["POST"]),
-    Route("/cache/evict", act(evict), methods=["POST"]),
-    Route("/cache/warm", act(warm), methods=["POST"]),
+    Route("/cache/pin", pin, methods=["POST"]),
+    Route("/cache/unpin", unpin, methods=["POST"]),
+    Route("/cache/evict", evict, methods=["POST"]),
+    Route("/cache/warm", warm, methods=["POST"]),
 ]
