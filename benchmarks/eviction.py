@@ -3,7 +3,7 @@
     python benchmarks/eviction.py shared/workloads --policies lru,learned,belady --capacities 1,2,5,10,20
 
 Pages are 512 tokens in the Mooncake trace and 64 characters elsewhere. Capacities are percent of the distinct pages of a workload.
-Each line is one workload and policy; `nodes` evicts whole nodes, `pages` the last page of a leaf.
+Each line is one workload, policy and what goes at a time: the last page of a leaf, a whole leaf, or the tail that is needed.
 """
 
 import argparse
@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from radixserve.simulator.serial import BELADY, num_unique, serial
+from radixserve.simulator.serial import BELADY, PORTIONS, num_unique, serial
 from radixserve.simulator.traces import PageIds, page_prompts, read_trace
 
 PAGE_BYTES = 64
@@ -127,10 +127,10 @@ def main() -> None:
         prompts = page_prompts(WORKLOADS[name](options.folder))
         capacities = [max(int(num_unique(prompts) * share / 100), 1) for share in shares]
         for policy in options.policies.split(","):
-            for whole_nodes in (False, True) if policy != BELADY else (False,):
-                rates = [100 * serial(prompts, pages, policy, whole_nodes=whole_nodes).hit_rate for pages in capacities]
+            for portion in PORTIONS if policy != BELADY else PORTIONS[:1]:
+                rates = [100 * serial(prompts, pages, policy, portion).hit_rate for pages in capacities]
                 figures = " | ".join(f"{rate:.1f}" for rate in rates)
-                print(f"| {name} | {policy} | {'nodes' if whole_nodes else 'pages'} | {figures} |", flush=True)
+                print(f"| {name} | {policy} | {portion} | {figures} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,9 @@ The model knows the set of token sequences that were published, and simulates th
 token writes what its KV depends on, the namespace and all tokens up to it, into its slot. So a hit on a wrong slot is seen.
 """
 
+from copy import copy
 from dataclasses import dataclass
+from itertools import count
 
 import numpy as np
 import pytest
@@ -48,12 +50,17 @@ def shared(a: Tokens, b: Tokens) -> int:
 
 
 class CacheMachine(RuleBasedStateMachine):
-    @initialize(page_size=st.sampled_from([1, 3, 4, 16]), policy=st.sampled_from(sorted(POLICIES)), num_slots=st.integers(48, 100))
-    def start(self, page_size: int, policy: str, num_slots: int) -> None:
+    @initialize(
+        page_size=st.sampled_from([1, 3, 4, 16]),
+        policy=st.sampled_from(sorted(POLICIES)),
+        num_slots=st.integers(48, 100),
+        least_tail=st.sampled_from([1, 5, 64]),
+    )
+    def start(self, page_size: int, policy: str, num_slots: int, least_tail: int) -> None:
         self.events: list[CacheEvent] = []
-        self.cache = PrefixCache(num_slots, page_size, policy)
-        if isinstance(self.cache.policy, Learned):
-            self.cache.policy.LEARN_FROM = 4
+        self.cache = PrefixCache(num_slots, page_size, policy, least_tail=least_tail)
+        if isinstance(self.cache.evictor.policy, Learned):
+            self.cache.evictor.policy.LEARN_FROM = 4
         self.cache.listeners.append(self.events.append)
         self.contents: dict[int, tuple[ExtraKey, Tokens]] = {}
         self.requests: list[Request] = []
@@ -80,10 +87,11 @@ class CacheMachine(RuleBasedStateMachine):
         nodes = [(depth, n.serial, n.key, tuple(n.slots), n.last_access_time, n.lock_ref) for depth, n in cache.walk()]
         return nodes, list(cache.tree.roots), cache.pool.free_slots().tolist(), cache.request_size, cache.clock
 
-    def victims(self, num_tokens: int) -> list[int]:
-        """Serial numbers of the leaves that should go, found by looking at all leaves each time."""
-        policy, children = self.cache.queue._policy, {node: set(node.children.values()) for node in self.cached()}
-        gone: list[int] = []
+    def victims(self, num_tokens: int) -> list[tuple[int, int]]:
+        """Serial number and tokens of what should go, found by looking at all leaves each time."""
+        policy, children = self.cache.evictor.queue._policy, {node: set(node.children.values()) for node in self.cached()}
+        serials = count(self.cache.tree._num_made + 1)
+        gone: list[tuple[int, int]] = []
         while num_tokens > 0:
             leaves = [node for node in children if node.parent and not children[node] and not node.lock_ref]
             if not leaves:
@@ -98,12 +106,24 @@ class CacheMachine(RuleBasedStateMachine):
             assert victim.parent is not None
             children[victim.parent].remove(victim)
             del children[victim]
-            num_tokens -= victim.num_tokens
-            gone.append(victim.serial)
+            tail = self.tail(victim, num_tokens)
+            if tail < victim.num_tokens:
+                rest = copy(victim)
+                rest.serial, rest.num_tokens = next(serials), victim.num_tokens - tail
+                children[victim.parent].add(rest)
+                children[rest] = set()
+            num_tokens -= tail
+            gone.append((victim.serial, tail))
         return gone
 
-    def evicted(self) -> list[int]:
-        return [event.serial for event in self.events if isinstance(event, Evicted)]
+    def tail(self, leaf: Node, needed: int) -> int:
+        """How much of a leaf should go: whole pages, an eighth of it or more, if so many tokens are needed."""
+        pages = range(self.cache.page_size, leaf.num_tokens, self.cache.page_size)
+        enough = (n for n in pages if n >= needed and n >= self.cache.evictor.least_tail and n >= leaf.num_tokens // 8)
+        return next(enough, leaf.num_tokens)
+
+    def evicted(self) -> list[tuple[int, int]]:
+        return [(event.serial, event.num_tokens) for event in self.events if isinstance(event, Evicted)]
 
     # What requests do
 
@@ -276,7 +296,8 @@ class CacheMachine(RuleBasedStateMachine):
     @invariant()
     def upcoming_victims_are_foretold(self) -> None:
         before = self.snapshot()
-        assert [node.serial for node in self.cache.queue.upcoming(self.cache.clock)] == self.victims(self.cache.num_slots + 1)
+        upcoming = self.cache.evictor.queue.upcoming(self.cache.clock)
+        assert [(node.serial, node.num_tokens) for node in upcoming] == self.victims(self.cache.num_slots + 1)
         assert self.snapshot() == before
 
     @invariant()

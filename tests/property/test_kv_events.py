@@ -59,6 +59,7 @@ def test_a_subscriber_holds_exactly_the_pages_of_the_tree(
     requests: list[tuple[list[int], int, str | None]], page_size: int, num_pages: int
 ) -> None:
     engine = hash_engine(page_size * num_pages, page_size)
+    engine.cache.evictor.least_tail = 2
     subscriber = Subscriber(page_size)
     engine.observer = Observer(engine.scheduler, "lru", subscriber.take)
     for number, (prompt, max_tokens, salt) in enumerate(requests):

@@ -70,7 +70,7 @@ class Watcher:
             assert (shown.slots, shown.state.node, shown.state.computed_tokens) == (own, node, req.computed_len)
             assert shown.state.generated_tokens == len(req.output_ids)
             assert shown.last_tokens == req.prompt[-len(shown.last_tokens) :]
-        assert mirror.victims == [node.serial for node in islice(cache.queue.upcoming(cache.clock), 12)]
+        assert mirror.victims == [node.serial for node in islice(cache.evictor.queue.upcoming(cache.clock), 12)]
         assert mirror.clock == cache.clock
         assert set(mirror.pins) <= set(expected)
         owned = b"".join([node.slots for node in mirror.nodes.values()] + [shown.slots for shown in mirror.requests.values()])
@@ -86,6 +86,7 @@ class Watcher:
 )
 def test_a_mirror_equals_the_engine(actions: list[tuple], page_size: int, num_slots: int, policy: str) -> None:
     engine = hash_engine(num_slots, page_size, eviction_policy=policy)
+    engine.cache.evictor.least_tail = 4
     traffic, watcher = Traffic(engine), Watcher(engine)
 
     def step() -> None:

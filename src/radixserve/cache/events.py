@@ -28,7 +28,10 @@ class Inserted(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
 
 class Split(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """Node `serial` kept its end; its first `at` tokens, `tokens`, became the new node `upper` above it. Both were used then."""
+    """Node `serial` kept its end; its first `at` tokens, `tokens`, became the new node `upper` above it.
+
+    Both were used last at `time`: the present for a request's path, the node's own before its end is evicted.
+    """
 
     serial: int
     upper: int
@@ -73,7 +76,10 @@ class Unlocked(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
 
 class Evicted(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """A leaf of `num_tokens` went, last used at `last_access_time`. `tokens`: int32 ids of its edge, as bytes."""
+    """A leaf of `num_tokens`, or what was split off as the end of one, went, last used at `last_access_time`.
+
+    `tokens`: int32 ids of its edge, as bytes.
+    """
 
     serial: int
     num_tokens: int

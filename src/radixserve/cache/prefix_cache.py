@@ -21,7 +21,6 @@ from radixserve.cache.events import (
     Acquired,
     CacheEvent,
     CacheListener,
-    Evicted,
     Flushed,
     Inserted,
     Locked,
@@ -30,7 +29,8 @@ from radixserve.cache.events import (
     Split,
     Unlocked,
 )
-from radixserve.cache.eviction import EvictionQueue, make_policy
+from radixserve.cache.eviction import make_policy
+from radixserve.cache.evictor import LEAST_TAIL, Evictor
 from radixserve.cache.lease import Lease, Match
 from radixserve.cache.radix_tree import Node, RadixTree, Root, Walk
 from radixserve.cache.slot_pool import SlotPool
@@ -43,8 +43,9 @@ __all__ = ["Lease", "Match", "PrefixCache"]
 class PrefixCache:
     """KV cache of a pool of `num_slots` (rounded down to whole pages), reused by prefix.
 
-    `policy` names the order of eviction; with `enabled=False` nothing is ever found or kept. Raises ConfigError for a size or
-    a policy that can't be. Tokens are int32 ids as bytes (`req.token_bytes`); all sizes are in tokens.
+    `policy` names the order of eviction, of a leaf at least `least_tail` tokens at a time; with `enabled=False` nothing is ever
+    found or kept. Raises ConfigError for a size or a policy that can't be. Tokens are int32 ids as bytes (`req.token_bytes`); all
+    sizes are in tokens.
     """
 
     def __init__(
@@ -54,18 +55,16 @@ class PrefixCache:
         policy: str = "lru",
         *,
         enabled: bool = True,
+        least_tail: int = LEAST_TAIL,
     ) -> None:
         self.pool = SlotPool(num_slots, page_size)
         self.tree = RadixTree(page_size)
-        self.policy = make_policy(policy)
-        self.queue = EvictionQueue(self.policy)
         self.leases: set[Lease] = set()
         self.page_size = page_size
         self.enabled = enabled
         self.listeners: list[CacheListener] = []
         """Called with every event, in this order."""
-        self.num_evicted = 0
-        """Tokens evicted so far."""
+        self.evictor = Evictor(self.tree, self.pool, make_policy(policy), self.listeners, least_tail)
         self._clock = -1
         self._request_size = 0
 
@@ -93,6 +92,11 @@ class PrefixCache:
     def request_size(self) -> int:
         """Slots that belong to leases, counted as they are given and taken back."""
         return self._request_size
+
+    @property
+    def num_evicted(self) -> int:
+        """Tokens evicted so far."""
+        return self.evictor.num_evicted
 
     @property
     def num_nodes(self) -> int:
@@ -144,7 +148,7 @@ class PrefixCache:
             np.concatenate([passed.slots for passed in walk.path], out=buffer[: walk.end])
         lease = Lease(extra_key, priority, node, walk.end, walk.end, buffer, walk.end, self._clock)
         if self.enabled:
-            self.policy.acquired(lease, walk.path, tokens)
+            self.evictor.policy.acquired(lease, walk.path, tokens)
         if self.listeners:
             self._tell(Acquired(extra_key, node.serial, self._clock))
         page = tree.partial_page(walk, tokens) if self.enabled else None
@@ -220,7 +224,7 @@ class PrefixCache:
             node.last_access_time = self._clock
             node = node.parent
         self.tree.unlock(lease.node)
-        self._offer(lease.node)
+        self.evictor.offer(lease.node)
         self.leases.remove(lease)
         if self.listeners:
             self._tell(Released(lease.node.serial, self._clock))
@@ -246,24 +250,15 @@ class PrefixCache:
         return node if walk.path else None
 
     def evict(self, num_tokens: int, lease: Lease | None = None) -> int:
-        """Removes unlocked leaves, whole nodes in the policy's order, until at least `num_tokens` slots are freed or none is left.
+        """Removes unlocked leaves in the policy's order until at least `num_tokens` slots are freed or none is left.
 
-        Returns the number of tokens evicted. `lease`: whose slots they will be; listeners are told.
+        Of a long leaf only the end goes. Returns the number of tokens evicted. `lease`: whose slots they will be, for listeners.
         """
-        evicted_for = lease.time if lease is not None else None
-        evicted = 0
-        while evicted < num_tokens and (node := self.queue.pop(self._clock)) is not None:
-            evicted += node.num_tokens
-            self._remove(node, evicted_for)
-        return evicted
+        return self.evictor.evict(num_tokens, self._clock, lease.time if lease is not None else None)
 
     def evict_below(self, top: Node) -> int:
         """Removes `top` and everything below it but what is locked; returns the number of tokens evicted."""
-        unlocked = [node for node in self.tree.walk_below(top) if not node.lock_ref]
-        for node in reversed(unlocked):
-            self._remove(node)
-        self.queue.remove(set(unlocked))
-        return sum(node.num_tokens for node in unlocked)
+        return self.evictor.evict_below(top, self._clock)
 
     def flush(self) -> int:
         """Empties every namespace; returns the number of tokens dropped. Raises BusyError while any request holds a lease."""
@@ -273,7 +268,7 @@ class PrefixCache:
         for _, node in self.walk():
             self.pool.free(node.slots)
         self.tree.clear()
-        self.queue.clear()
+        self.evictor.queue.clear()
         if self.listeners:
             self._tell(Flushed(flushed))
         return flushed
@@ -284,7 +279,7 @@ class PrefixCache:
 
     def check(self) -> None:
         """Raises AssertionError if an invariant is broken. Walks everything: for tests."""
-        audit(self.tree, self.pool, self.queue, self.leases, self._request_size)
+        audit(self.tree, self.pool, self.evictor.queue, self.leases, self._request_size)
 
     def _end_of(self, walk: Walk) -> Node:
         """The node that ends where the walk ended, split off if that is inside an edge. Adds it to the path."""
@@ -343,19 +338,9 @@ class PrefixCache:
             self.tree.lock(owner)
             return
         lease.source, lease.cached_len = None, lease.tree_len
-        self._offer(owner)
+        self.evictor.offer(owner)
         if self.listeners:
             self._tell(Unlocked(owner.serial))
-
-    def _remove(self, node: Node, evicted_for: int | None = None) -> None:
-        """Evicts an unlocked leaf; its entry in the queue is the caller's to take out."""
-        parent = self.tree.remove(node)
-        self.policy.evicted(node, parent)
-        self.pool.free(node.slots)
-        self._offer(parent)
-        self.num_evicted += node.num_tokens
-        if self.listeners:
-            self._tell(Evicted(node.serial, node.num_tokens, node.last_access_time, self._clock, node.key, evicted_for))
 
     def _lock(self, node: Node) -> None:
         self.tree.lock(node)
@@ -364,18 +349,13 @@ class PrefixCache:
 
     def _unlock(self, node: Node) -> None:
         self.tree.unlock(node)
-        self._offer(node)
+        self.evictor.offer(node)
         if self.listeners:
             self._tell(Unlocked(node.serial))
 
     def _tell(self, event: CacheEvent) -> None:
         for listener in self.listeners:
             listener(event)
-
-    def _offer(self, node: Node) -> None:
-        """Makes a node evictable if it is an unlocked leaf."""
-        if not node.lock_ref and not node.children and node.parent is not None:
-            self.queue.offer(node)
 
     def _check_held(self, lease: Lease) -> None:
         if lease not in self.leases:

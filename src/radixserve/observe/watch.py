@@ -74,7 +74,7 @@ class Watch:
         return News(events, self._cache.clock, requests, ended, pins=now[0], victims=now[1])
 
     def _victims(self) -> list[int]:
-        return [node.serial for node in islice(self._cache.queue.upcoming(self._cache.clock), NUM_VICTIMS)]
+        return [node.serial for node in islice(self._cache.evictor.queue.upcoming(self._cache.clock), NUM_VICTIMS)]
 
     def _requests(self) -> tuple[list[RequestState], list[str]]:
         """The requests that are new or changed, and the ids of those that are gone."""

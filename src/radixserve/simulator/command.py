@@ -11,7 +11,7 @@ from radixserve.simulator.options import SimulateOptions, names, sizes
 from radixserve.simulator.plot import plot
 from radixserve.simulator.report import as_json, print_predictions, print_serial
 from radixserve.simulator.requests import SimRequest, to_trace
-from radixserve.simulator.serial import BELADY, SerialResult, num_unique, serial
+from radixserve.simulator.serial import BELADY, PORTIONS, SerialResult, num_unique, serial
 from radixserve.simulator.traces import PAGE_LEN, page_prompts, write_trace
 from radixserve.simulator.whatif import Subject, WhatIf, read
 
@@ -38,14 +38,14 @@ def run(path: Path, options: SimulateOptions) -> int:
 
 
 def _serial(requests: Sequence[SimRequest], options: SimulateOptions) -> Iterator[SerialResult]:
-    """Every policy page-wise and by whole nodes, and Belady, at every size."""
+    """Every policy by every portion, and Belady, at every size."""
     prompts = page_prompts(request.hash_ids for request in to_trace(requests))
     whole = num_unique(prompts) * PAGE_LEN
     for num_slots in sizes("--num-slots", options.num_slots or "1%,5%,10%", whole):
         num_pages = max(num_slots // PAGE_LEN, 1)
         for policy in names("--policy", options.policy or "lru", sorted(POLICIES)):
-            yield serial(prompts, num_pages, policy)
-            yield serial(prompts, num_pages, policy, whole_nodes=True)
+            for portion in PORTIONS:
+                yield serial(prompts, num_pages, policy, portion)
         yield serial(prompts, num_pages, BELADY)
 
 

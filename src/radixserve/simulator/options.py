@@ -43,7 +43,7 @@ class SimulateOptions:
     """Times of steps, as `radixserve bench profile` writes them; by default the default model's on two cores of a CPU."""
 
     serial: bool = False
-    """Compare caches alone: prompts one at a time in pages of 512 tokens, evicted page-wise and by whole nodes, beside Belady."""
+    """Compare caches alone: prompts one at a time in pages of 512 tokens, evicted by page, leaf and tail, beside Belady."""
 
     export: Path | None = None
     """Write the requests to this file in Mooncake's form and end."""

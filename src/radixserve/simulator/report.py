@@ -75,11 +75,12 @@ def _doubts(predictions: Sequence[Prediction], cost: CostModel, longest: int) ->
 def print_serial(results: Sequence[SerialResult]) -> None:
     """Shares of pages found, one row a capacity."""
     table = Table("pages", title="hits of pages, prompts one at a time", title_justify="left")
-    columns = list(dict.fromkeys((result.policy, result.whole_nodes) for result in results))
-    for policy, whole_nodes in columns:
-        table.add_column(f"{policy}, whole nodes" if whole_nodes else policy, justify="right")
+    heads = {"page": "", "leaf": ", whole leaves", "tail": ", tails"}
+    columns = list(dict.fromkeys((result.policy, result.portion) for result in results))
+    for policy, portion in columns:
+        table.add_column(policy + heads[portion], justify="right")
     for num_pages in dict.fromkeys(result.num_pages for result in results):
-        row = {(r.policy, r.whole_nodes): f"{100 * r.hit_rate:.2f}%" for r in results if r.num_pages == num_pages}
+        row = {(r.policy, r.portion): f"{100 * r.hit_rate:.2f}%" for r in results if r.num_pages == num_pages}
         table.add_row(f"{num_pages:,}", *(row[column] for column in columns))
     _console().print(table)
 

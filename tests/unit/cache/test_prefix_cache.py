@@ -118,6 +118,26 @@ def test_what_lies_below_a_lock_inside_an_edge_can_go() -> None:
     cache.check()
 
 
+@pytest.mark.parametrize(("page_size", "needed", "left"), [(1, 1, 875), (16, 1, 864), (1, 300, 700), (1, 1000, 0), (1, 940, 60)])
+def test_of_a_long_leaf_only_the_end_goes(page_size: int, needed: int, left: int) -> None:
+    cache = PrefixCache(2_048, page_size)
+    serve(cache, numbered(0, 1_000))
+    serve(cache, numbered(5_000, 5_064))
+    assert cache.evict(needed) == 1_000 // page_size * page_size - left
+    assert cache.match(numbered(0, 1_000)).cached_len == left
+    assert cache.match(numbered(5_000, 5_064)).cached_len == 64
+    cache.check()
+
+
+def test_what_is_left_of_a_leaf_is_as_old_as_it_was() -> None:
+    cache = PrefixCache(2_048)
+    serve(cache, numbered(0, 1_000))
+    serve(cache, numbered(5_000, 5_064))
+    while cache.match(numbered(0, 1_000)).cached_len:
+        assert cache.evict(1)
+        assert cache.match(numbered(5_000, 5_064)).cached_len == 64
+
+
 def test_a_chain_of_5000_nodes_is_published_split_evicted_and_flushed() -> None:
     depth = 5_000
     cache, tokens = PrefixCache(2 * depth), numbered(0, depth)
@@ -147,7 +167,7 @@ class CountingLRU(LRU):
 @pytest.mark.parametrize("num_leaves", [200, 2_000])
 def test_eviction_looks_at_few_leaves_however_many_there_are(num_leaves: int) -> None:
     cache, policy = PrefixCache(num_leaves), CountingLRU()
-    cache.queue = EvictionQueue(policy)
+    cache.evictor.queue = EvictionQueue(policy)
     for leaf in range(num_leaves):
         serve(cache, numbered(leaf, leaf + 1), check=False)
     policy.count = 0

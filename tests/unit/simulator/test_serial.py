@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from radixserve.errors import ConfigError
 from radixserve.req import token_bytes
-from radixserve.simulator.serial import num_unique, serial
+from radixserve.simulator.serial import PORTIONS, Portion, num_unique, serial
 from radixserve.simulator.traces import page_prompts
 
 Path = tuple[int, ...]
@@ -52,17 +52,17 @@ def test_belady_evicts_the_leaf_whose_next_use_is_farthest(prompts: list[list[in
 @given(PROMPTS)
 def test_without_evictions_every_repeated_page_hits(prompts: list[list[int]]) -> None:
     pages = as_pages(prompts)
-    for whole_nodes in (False, True):
-        result = serial(pages, num_unique(pages), whole_nodes=whole_nodes)
+    for portion in PORTIONS:
+        result = serial(pages, num_unique(pages), "lru", portion)
         assert result.asked == sum(map(len, prompts))
         assert result.hits == result.asked - num_unique(pages)
         assert result.evicted == 0
 
 
-def test_page_wise_keeps_the_head_of_a_prompt_that_whole_nodes_lose() -> None:
+@pytest.mark.parametrize(("portion", "hits"), [("page", 3), ("tail", 3), ("leaf", 0)])
+def test_a_whole_leaf_takes_the_head_of_a_prompt_with_it(portion: Portion, hits: int) -> None:
     prompts = as_pages([[1, 1, 1, 1], [2, 2], [1, 1, 1, 1]])
-    assert serial(prompts, 5).hits == 3
-    assert serial(prompts, 5, whole_nodes=True).hits == 0
+    assert serial(prompts, 5, "lru", portion).hits == hits
 
 
 def test_a_prompt_longer_than_the_cache_keeps_its_first_pages() -> None:

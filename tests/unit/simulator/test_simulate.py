@@ -130,10 +130,11 @@ def test_curves_as_a_picture(trace: Path, tmp_path: Path) -> None:
 
 def test_the_serial_table(capsys: pytest.CaptureFixture[str], trace: Path) -> None:
     results = simulate(capsys, trace, "--serial", "--num-slots", "100%")["serial"]
-    assert [(r["policy"], r["whole_nodes"], r["hits"]) for r in results] == [
-        ("lru", False, 6),
-        ("lru", True, 6),
-        ("belady", False, 6),
+    assert [(r["policy"], r["portion"], r["hits"]) for r in results] == [
+        ("lru", "page", 6),
+        ("lru", "leaf", 6),
+        ("lru", "tail", 6),
+        ("belady", "page", 6),
     ]
 
 
