@@ -2,6 +2,7 @@
 
 Products that share their inputs are fused as the weights are: they get one `a` with all their ranks, and each a `b` that is zero
 outside of its own. Adding a zero changes no sum, so the fused product gives what the parts would.
+The native kernels keep no such zeros.
 """
 
 from collections.abc import Sequence

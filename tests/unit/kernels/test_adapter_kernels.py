@@ -95,12 +95,46 @@ def test_no_bit_of_a_row_depends_on_the_other_runs_or_on_threads() -> None:
         assert torch.equal(found, alone)
 
 
+def shared(own: list[tuple[int, int]], outputs: list[int], seed: int) -> torch.Tensor:
+    """A `b` of modules that share a product: each has weights for its own inputs alone. `own`: inputs first to last."""
+    b = torch.zeros(sum(outputs), max(last for _, last in own), dtype=torch.bfloat16)
+    row = 0
+    for (first, last), size in zip(own, outputs, strict=True):
+        b[row : row + size, first:last] = random(size, last - first, seed=seed).bfloat16()
+        row += size
+    return b
+
+
+@pytest.mark.parametrize("rows", [1, 2, 13, 60])
+@pytest.mark.parametrize(
+    ("own", "outputs"),
+    [
+        ([(0, 4), (4, 8), (8, 12)], [48, 16, 16]),  # each group of outputs has one range of inputs
+        ([(0, 3), (3, 6), (6, 9)], [34, 10, 20]),  # odd borders inside of groups
+        ([(0, 0), (0, 6)], [40, 24]),  # nothing for the first
+        ([(0, 0)], [64]),  # nothing at all, as an adapter that was never trained
+    ],
+)
+def test_zeros_of_a_shared_product_need_not_be_kept(own: list[tuple[int, int]], outputs: list[int], rows: int) -> None:
+    b = shared(own, outputs, seed=3)
+    b = torch.cat((b, b.new_zeros(len(b), b.shape[1] % 2 or 2)), dim=1)
+    a, base = random(b.shape[1], 34, seed=4).bfloat16(), random(sum(outputs), 34, seed=5).bfloat16()
+    x, y = torch.zeros(rows, sum(outputs)), (random(rows, 34, seed=6) * 6).bfloat16()
+    runs = _native.LowRanks([(_native.LowRank(a, b), 0, rows)], rows)
+    _native.product(y, _native.Linear(base), x, runs)
+    hidden = (y.double() @ a.double().T).bfloat16().double()
+    expected = y.double() @ base.double().T + hidden @ b.double().T
+    torch.testing.assert_close(x.double(), expected, rtol=1e-5, atol=1e-4)
+
+
 def test_what_does_not_fit_is_refused() -> None:
     def low_rank(outputs: int, inputs: int) -> _native.LowRank:
         return _native.LowRank(random(2, inputs, seed=0).bfloat16(), random(outputs, 2, seed=0).bfloat16())
 
     with pytest.raises(ValueError, match="a has rank 4 and b 2"):
         _native.LowRank(random(4, 8, seed=0).bfloat16(), random(8, 2, seed=0).bfloat16())
+    with pytest.raises(ValueError, match="a has 7 inputs: must be even"):
+        _native.LowRank(random(2, 7, seed=0).bfloat16(), random(8, 2, seed=0).bfloat16())
     with pytest.raises(ValueError, match="runs is empty"):
         _native.LowRanks([], 3)
     for begin, end in ((2, 2), (0, 4), (-1, 2)):

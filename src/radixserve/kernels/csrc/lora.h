@@ -1,6 +1,6 @@
 // Low-rank additions to a product: some runs of a step's rows get x A^T B^T on top, each run by weights of its own.
 //
-// A is [rank, inputs] and B [outputs, rank], packed like any weight; x A^T is rounded to bf16. A row's addition depends on the row and
+// A is [rank, inputs] and B [outputs, rank], packed as thin weights; x A^T is rounded to bf16. A row's addition depends on the row and
 // its own weights alone, for the reason that a product's results do.
 #pragma once
 #include <initializer_list>
@@ -9,10 +9,28 @@
 #include <vector>
 
 #include "linear.h"
+#include "thin.h"
+
+class ThinWeight {
+  public:
+    const int64_t outputs, inputs;
+
+    // `weight`: bf16 [outputs, inputs], of an even number of inputs.
+    ThinWeight(const Array& weight, const char* name);
+    int64_t num_groups() const { return static_cast<int64_t>(groups_.size()); }
+    ThinProduct product(const bf16* x, void* y, bool rounded) const { return {x, groups_.data(), y, outputs, inputs, rounded}; }
+
+  private:
+    std::vector<ThinGroup> groups_;
+    HugeMemory memory_;
+};
 
 struct LowRank {
-    Linear a, b;
-    LowRank(const Array& a, const Array& b);
+    ThinWeight a, b;
+    LowRank(const Array& a, const Array& b) : a(a, "a"), b(b, "b") {
+        if (this->a.outputs != this->b.inputs)
+            throw std::invalid_argument("a has rank " + std::to_string(this->a.outputs) + " and b " + std::to_string(this->b.inputs));
+    }
 };
 
 // The additions to one product of a step of `rows` rows.
@@ -34,10 +52,14 @@ class LowRanks {
 
   private:
     static const LowRank& weights(const Run& run) { return *std::get<0>(run); }
+    // What this thread computes of x A^T, of all runs. Threads share it out by groups and blocks of rows.
+    void reduce(const bf16* x, bf16* hidden, int thread, int threads) const;
+    // B times that, for the outputs that this thread computes of the product.
+    void expand(const bf16* hidden, float* values, int thread, int threads) const;
 
     std::vector<Run> runs_;
     std::vector<int32_t> places_;
-    int64_t hidden_size_ = 0, added_rows_ = 0;
+    int64_t hidden_size_ = 0, added_rows_ = 0, num_items_ = 0;
 };
 
 struct LoraMemory {
