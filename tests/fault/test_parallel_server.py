@@ -14,6 +14,7 @@ from radixserve import LLM, SamplingParams
 from radixserve.engine.ranks import leader
 from radixserve.errors import ConfigError, RankError
 from tests.server.running import RunningServer, frames, running, wait_until
+from tests.tiny_adapters import make_tiny_adapter
 from tests.tiny_models import make_tiny_model
 
 TEXTS = ["Once upon a time", "Once upon a hill there", "A completely different thing", "Once upon a time there was"]
@@ -27,8 +28,14 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, model: Path) -> Iterator[RunningServer]:
-    with running(tmp_path_factory.mktemp("server"), model, num_slots=40_000, tensor_parallel=2) as server:
+def adapter(tmp_path_factory: pytest.TempPathFactory, model: Path) -> Path:
+    return make_tiny_adapter(tmp_path_factory.mktemp("ranks") / "adapter", model)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, model: Path, adapter: Path) -> Iterator[RunningServer]:
+    settings = {"num_slots": 40_000, "tensor_parallel": 2, "adapter": [f"first={adapter}"]}
+    with running(tmp_path_factory.mktemp("server"), model, **settings) as server:
         yield server
 
 
@@ -36,13 +43,26 @@ def rank_1(server: RunningServer) -> psutil.Process:
     return psutil.Process(server.get("/server_info")["ranks"][1]["pid"])
 
 
-def test_it_answers_as_one_rank(server: RunningServer, model: Path) -> None:
-    one = LLM(str(model), dtype="float32", device="cpu", num_threads=1, num_slots=2000)
+def test_it_answers_as_one_rank(server: RunningServer, model: Path, adapter: Path) -> None:
+    one = LLM(str(model), dtype="float32", device="cpu", num_threads=1, num_slots=2000, adapters={"first": adapter})
     params = SamplingParams(max_tokens=24, temperature=0, ignore_eos=True)
-    expected = [answer.text for answer in one.generate(TEXTS, params, progress=False)]
-    replies = [server.post("/v1/completions", prompt=text, **GREEDY).json() for text in TEXTS]
-    assert [reply["choices"][0]["text"] for reply in replies] == expected
-    assert replies[3]["usage"]["prompt_tokens_details"]["cached_tokens"] >= len(TEXTS[0])
+    assert server.post("/v1/load_lora_adapter", lora_name="second", lora_path=str(adapter)).status_code == 200
+    for names, theirs in (((str(model),), None), (("first", "second"), "first")):
+        expected = [answer.text for answer in one.generate(TEXTS, params, progress=False, adapter=theirs)]
+        for name in names:
+            replies = [server.post("/v1/completions", model=name, prompt=text, **GREEDY).json() for text in TEXTS]
+            assert [reply["choices"][0]["text"] for reply in replies] == expected
+            assert replies[3]["usage"]["prompt_tokens_details"]["cached_tokens"] >= len(TEXTS[0])
+
+
+def test_adapters_are_loaded_and_unloaded_on_all_ranks_or_on_none(server: RunningServer, tmp_path: Path, adapter: Path) -> None:
+    reply = server.post("/v1/load_lora_adapter", lora_name="third", lora_path=str(tmp_path))
+    assert reply.status_code == 400
+    assert "has no adapter_config.json" in reply.text
+    assert server.post("/v1/load_lora_adapter", lora_name="third", lora_path=str(adapter)).status_code == 200
+    assert server.post("/v1/unload_lora_adapter", lora_name="third").status_code == 200
+    assert server.post("/v1/completions", model="third", prompt="Once").status_code == 404
+    assert server.post("/v1/completions", prompt="Once", **GREEDY).status_code == 200
 
 
 def test_it_streams_scores_and_holds_to_schemas(server: RunningServer) -> None:
@@ -67,11 +87,18 @@ def test_ranks_show(server: RunningServer) -> None:
 
 
 def test_weights_are_replaced_on_all_ranks_or_on_none(server: RunningServer, tmp_path: Path) -> None:
+    for name in server.get("/server_info")["adapters"]:
+        assert server.post("/v1/unload_lora_adapter", lora_name=name).status_code == 200
     deeper = make_tiny_model(tmp_path / "deeper", num_hidden_layers=3)
     reply = server.post("/update_weights", model=str(deeper))
     assert reply.status_code == 400
     assert "num_layers 3 instead of 2" in reply.text
-    assert server.post("/v1/completions", prompt="Once", **GREEDY).status_code == 200
+    before = server.post("/v1/completions", prompt="Once", **GREEDY).json()
+    other = make_tiny_model(tmp_path / "other", seed=1)
+    assert server.post("/update_weights", model=str(other)).status_code == 200
+    after = server.post("/v1/completions", prompt="Once", **GREEDY).json()
+    assert after["choices"][0]["text"] != before["choices"][0]["text"]
+    assert after["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
 
 
 def test_a_slow_rank_only_slows(server: RunningServer) -> None:
@@ -116,7 +143,6 @@ def test_an_idle_server_notices_a_killed_rank_and_no_rank_outlives_rank_0(tmp_pa
     ("settings", "message"),
     [
         ({"tensor_parallel": 5}, "--tensor-parallel is 5: the model has 4 query heads, a rank needs one; ask for 4 or less"),
-        ({"tensor_parallel": 2, "adapter": ("a=b",)}, "adapters need one process; leave --adapter out or use 1"),
         ({"tensor_parallel": 0}, "--tensor-parallel is 0: must be at least 1"),
         ({"tensor_parallel": 2, "device": "cuda:0"}, "--device is"),
         ({"tensor_parallel": 2, "model": "nowhere"}, "no model 'nowhere'"),

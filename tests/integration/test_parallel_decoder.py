@@ -10,6 +10,7 @@ import torch
 
 from radixserve import kernels
 from radixserve.engine.ranks.group import Group, find_store, make_store
+from radixserve.models.decoder import Decoder
 from radixserve.models.loader import load_model
 from radixserve.models.native_operations import NativeOperations
 from radixserve.models.sharding import Shard
@@ -17,6 +18,7 @@ from radixserve.models.source import load_config
 from radixserve.models.torch_operations import TorchOperations
 from radixserve.models.vocabulary import SplitVocabulary
 from tests.sequences import Sequences
+from tests.tiny_adapters import make_tiny_adapter
 from tests.tiny_models import make_tiny_model
 
 CPU = torch.device("cpu")
@@ -61,6 +63,26 @@ def test_the_logits_are_those_of_one_rank(tmp_path: Path, name: str, size: int) 
     logits = on_ranks(size, work)
     torch.testing.assert_close(logits[0], expected, rtol=0, atol=1e-9)
     assert [part.shape[1] for part in logits[1:]] == [len(Shard(model, rank, size).vocab) for rank in range(1, size)]
+
+
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("family", ["llama", "qwen3"])
+def test_an_adapter_is_split_as_its_base(tmp_path: Path, family: str, size: int) -> None:
+    path = make_tiny_model(tmp_path / "model", family)
+    adapter = str(make_tiny_adapter(tmp_path / "adapter", path, rank_pattern={"k_proj": 3}))
+    model, ids = load_config(path), torch.arange(50)
+
+    def logits(decoder: Decoder) -> torch.Tensor:
+        decoder.adapters.put(1, decoder.adapters.read(adapter)[0])
+        return Sequences(decoder, 1).extend({0: ids}, loads={0: 1})
+
+    def work(group: Group) -> torch.Tensor:
+        shard = Shard(model, group.rank, size)
+        operations = SplitVocabulary(TorchOperations(group.sum), group, shard)
+        return logits(load_model(path, torch.float64, CPU, operations, shard.open, shard.open_adapter))
+
+    expected = logits(load_model(path, torch.float64, CPU))
+    torch.testing.assert_close(on_ranks(size, work)[0], expected, rtol=0, atol=1e-9)
 
 
 @pytest.mark.skipif(kernels.NOT_BUILT is not None, reason=str(kernels.NOT_BUILT))

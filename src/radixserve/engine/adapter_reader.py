@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
-from radixserve.errors import ModelError
+from radixserve.errors import ModelError, RankError
 from radixserve.messages import LoadAdapter
 
 logger = logging.getLogger(__name__)
@@ -19,7 +19,7 @@ class AdapterWeights(Protocol):
     """Where the weights go: a decoder's adapters, or nothing where only decisions matter."""
 
     reads_files: bool
-    """Whether `read` takes its time."""
+    """Whether `read` takes its time and is to be called by a thread of its own, before the step of the message."""
 
     def read(self, directory: str) -> tuple[Any, str]:
         """Reads a PEFT directory, in any thread; returns it in a form that `put` takes, and in a few words. Raises ModelError."""
@@ -44,13 +44,6 @@ class NoWeights:
 
     def remove(self, number: int) -> None:
         pass
-
-
-class SplitWeights(NoWeights):
-    """Of an engine whose model is split over ranks: takes no adapter."""
-
-    def read(self, directory: str) -> tuple[Any, str]:
-        raise ModelError("the model is split over ranks, which take no adapters: start with --tensor-parallel 1 for them")
 
 
 def _ignore() -> None:
@@ -102,7 +95,7 @@ class AdapterReader:
     def _read(self, directory: str) -> tuple[Any, str]:
         try:
             return self._weights.read(directory)
-        except ModelError:
+        except (ModelError, RankError):
             raise
         except Exception as fault:  # an adapter that can't be had is no reason for the engine to end
             logger.exception("an adapter could not be read")

@@ -9,7 +9,6 @@ import msgspec
 
 from radixserve.cache.kv_pool import KVPool
 from radixserve.config import EngineConfig, check_at_least
-from radixserve.engine.adapter_reader import SplitWeights
 from radixserve.engine.assemble import assemble
 from radixserve.engine.engine import Engine
 from radixserve.engine.grammars import Grammars
@@ -17,6 +16,7 @@ from radixserve.engine.model_runner import ModelRunner
 from radixserve.engine.parts import Parts, check_split, load_parts
 from radixserve.engine.ranks.leader import Leader
 from radixserve.engine.ranks.runners import LeadingRunner
+from radixserve.engine.ranks.weights import LeadingAdapters
 from radixserve.engine.recording import Recorder
 from radixserve.errors import ConfigError
 from radixserve.limits import Limits
@@ -43,7 +43,7 @@ def build_engine(config: EngineConfig) -> Engine:
         parts = load_parts(config)
         num_slots = parts.num_slots if leader is None else leader.agree(parts.num_slots)
         pool = parts.make_pool(num_slots)
-        engine = _make_engine(parts, pool, publisher)
+        engine = _make_engine(parts, pool, publisher, leader)
         if leader is not None:
             _lead(engine, leader, parts, pool)
         engine.observer = Observer(engine.scheduler, config.eviction_policy, publisher.publish if publisher is not None else None)
@@ -72,11 +72,11 @@ def make_info(parts: Parts, pool: KVPool) -> EngineInfo:
     )
 
 
-def _make_engine(parts: Parts, pool: KVPool, publisher: KVPublisher | None) -> Engine:
+def _make_engine(parts: Parts, pool: KVPool, publisher: KVPublisher | None, leader: Leader | None) -> Engine:
     config, info = parts.config, make_info(parts, pool)
     if publisher is not None:
         info = msgspec.structs.replace(info, settings=info.settings | publisher.endpoints)
-    adapters = parts.decoder.adapters if parts.group is None else SplitWeights()
+    adapters = parts.decoder.adapters if leader is None else LeadingAdapters(parts.decoder.adapters, leader)
     trial = GrammarTrial(config.grammar_backend, parts.path, parts.model.vocab_size, parts.eos_ids)
     grammars = Grammars(parts.load_grammar_backend, trial=trial, jump_forward=config.jump_forward)
     runner = ModelRunner(parts.decoder, parts.operations.backend(pool), pool)
@@ -129,8 +129,6 @@ def check_settings(config: EngineConfig) -> None:
     for name in ("num_threads", "max_context_len", "num_slots"):
         if getattr(config, name) is not None:
             check_at_least(name, getattr(config, name), 1)
-    if config.adapter and config.tensor_parallel > 1:
-        raise ConfigError(f"--tensor-parallel is {config.tensor_parallel}: adapters need one process; leave --adapter out or use 1")
     if config.num_slots is not None and config.num_slots < config.page_size:
         raise ConfigError(
             f"--num-slots is {config.num_slots}, less than one page of {config.page_size}: raise it or lower --page-size"

@@ -100,7 +100,7 @@ def load_parts(config: EngineConfig, rank: int = 0) -> Parts:
         shard = Shard(model, rank, size)
         inner, why = choose(group.sum)
         operations = SplitVocabulary(inner, group, shard)
-        decoder = load_model(path, dtype, device, operations, shard.open)
+        decoder = load_model(path, dtype, device, operations, shard.open, shard.open_adapter)
     max_context_len = config.max_context_len or model.max_context_len
     if max_context_len > model.max_context_len:
         raise ConfigError(

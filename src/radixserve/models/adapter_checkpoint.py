@@ -1,8 +1,9 @@
 """The tensors of a PEFT directory, checked whole against the model that they are for before the first is read."""
 
 import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -24,6 +25,19 @@ TARGETS = {
 }
 """Modules that an adapter may add to, and where they are in a layer."""
 
+
+class Adapter(Protocol):
+    """An adapter on disk, or the part of it that is computed here. `modules`: full names of what it adds to."""
+
+    config: AdapterConfig
+    modules: Sequence[str]
+
+    def read(self, module: str, dtype: torch.dtype, device: torch.device) -> LowRank:
+        """What is added to one of `modules`. Scaled before it is rounded to `dtype`."""
+
+
+OpenAdapter = Callable[[Path, ModelConfig], Adapter]
+
 _NAME = re.compile(r"base_model\.model\.(.+)\.lora_([AB])\.weight")
 _MODULE = re.compile(rf"model\.layers\.\d+\.(?:{'|'.join(map(re.escape, TARGETS.values()))})")
 
@@ -39,7 +53,7 @@ class AdapterCheckpoint:
         self._file = _open(path)
         names = list(self._file.keys())
         shapes = {name: tuple(self._file.get_slice(name).get_shape()) for name in names}
-        self.modules = _modules(names, path)
+        self.modules: Sequence[str] = _modules(names, path)
         expected = expected_shapes(model)
         if faults := [fault for module in self.modules if (fault := _fault(module, shapes, self.config, expected))]:
             made_for = self.config.base_model_name_or_path
@@ -49,7 +63,7 @@ class AdapterCheckpoint:
             )
 
     def read(self, module: str, dtype: torch.dtype, device: torch.device) -> LowRank:
-        """What is added to a module, one of `modules`. Scaled before it is rounded to `dtype`."""
+        """See `Adapter`."""
         a, b = (self._file.get_tensor(f"base_model.model.{module}.lora_{half}.weight") for half in "AB")
         scaled = b.to(torch.promote_types(b.dtype, torch.float32)) * self.config.scale(module)
         return LowRank(a.to(device, dtype, copy=True), scaled.to(device, dtype, copy=True))

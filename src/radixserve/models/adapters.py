@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from radixserve.batch import AdapterRun, ForwardBatch
-from radixserve.models.adapter_checkpoint import TARGETS, AdapterCheckpoint
+from radixserve.models.adapter_checkpoint import TARGETS, OpenAdapter
 from radixserve.models.checkpoint import expected_shapes
 from radixserve.models.config import ModelConfig
 from radixserve.models.low_rank import LayerAdditions
@@ -18,12 +18,15 @@ from radixserve.models.operations import Operations
 
 
 class Adapters:
-    """For a model of `config`, computed by `operations`."""
+    """For a model of `config`, computed by `operations`; `opened` gives the adapter in a directory, or the part for that model."""
 
     reads_files = True
 
-    def __init__(self, config: ModelConfig, dtype: torch.dtype, device: torch.device, operations: Operations) -> None:
+    def __init__(
+        self, config: ModelConfig, dtype: torch.dtype, device: torch.device, operations: Operations, opened: OpenAdapter
+    ) -> None:
         self._config = config
+        self._opened = opened
         self._dtype = dtype
         self._device = device
         self._operations = operations
@@ -35,7 +38,7 @@ class Adapters:
 
     def read(self, directory: str) -> tuple[list[Any], str]:
         """Reads the adapter in a PEFT directory, in any thread; returns it by layer, and in a few words. Raises ModelError."""
-        checkpoint = AdapterCheckpoint(Path(directory), self._config)
+        checkpoint = self._opened(Path(directory), self._config)
         shapes, modules = expected_shapes(self._config), set(checkpoint.modules)
         layers = []
         for index in range(self._config.num_layers):

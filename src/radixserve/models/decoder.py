@@ -13,6 +13,7 @@ import torch
 from radixserve.attention.backend import AttentionBackend
 from radixserve.batch import ForwardBatch
 from radixserve.errors import ModelError
+from radixserve.models.adapter_checkpoint import AdapterCheckpoint, OpenAdapter
 from radixserve.models.adapters import Adapters
 from radixserve.models.checkpoint import Checkpoint
 from radixserve.models.config import ModelConfig
@@ -61,9 +62,18 @@ class Decoder:
     """A model with its weights, on one device and in one dtype, computed by one set of operations."""
 
     def __init__(
-        self, path: Path, dtype: torch.dtype, device: torch.device, operations: Operations, opened: OpenModel = open_checkpoint
+        self,
+        path: Path,
+        dtype: torch.dtype,
+        device: torch.device,
+        operations: Operations,
+        opened: OpenModel = open_checkpoint,
+        opened_adapter: OpenAdapter = AdapterCheckpoint,
     ) -> None:
-        """`opened` gives the config and the weights of a path: of a whole model, or of the part that is to be computed here."""
+        """`opened` gives the config and the weights of a path: of a whole model, or of the part that is to be computed here.
+
+        `opened_adapter` gives the same of an adapter.
+        """
         self.config, checkpoint = opened(path)
         self.dtype = dtype
         self.device = device
@@ -71,7 +81,7 @@ class Decoder:
         self._opened = opened
         self._prepare = operations.prepare(self.config, dtype, device)
         self._weights = self._read(checkpoint)
-        self.adapters = Adapters(self.config, dtype, device, operations)
+        self.adapters = Adapters(self.config, dtype, device, operations, opened_adapter)
 
     def forward(self, batch: ForwardBatch, attention: AttentionBackend) -> Any:
         """Runs one step; `attention` has planned it. The KV of its tokens is in the pool afterwards.

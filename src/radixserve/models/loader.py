@@ -7,6 +7,7 @@ import torch
 from radixserve import kernels
 from radixserve.config import Dtype, Kernels, Quantization
 from radixserve.errors import ModelError
+from radixserve.models.adapter_checkpoint import AdapterCheckpoint, OpenAdapter
 from radixserve.models.config import ModelConfig
 from radixserve.models.decoder import Decoder
 from radixserve.models.native_operations import NativeOperations, unsupported
@@ -31,12 +32,13 @@ def load_model(
     device: torch.device,
     operations: Operations | None = None,
     opened: OpenModel = open_checkpoint,
+    opened_adapter: OpenAdapter = AdapterCheckpoint,
 ) -> Decoder:
     """The model at `path`: a Hugging Face directory or a GGUF file. Computed by torch unless other operations are given.
 
     Raises ModelError when it is missing, broken or unsupported.
     """
-    return Decoder(path, dtype, device, operations or TorchOperations(), opened)
+    return Decoder(path, dtype, device, operations or TorchOperations(), opened, opened_adapter)
 
 
 def choose_operations(

@@ -16,8 +16,10 @@ from typing import Protocol
 import torch
 
 from radixserve.errors import ModelError
+from radixserve.models.adapter_checkpoint import Adapter, AdapterCheckpoint
 from radixserve.models.checkpoint import Checkpoint
 from radixserve.models.config import ModelConfig
+from radixserve.models.low_rank import LowRank
 from radixserve.models.source import open_checkpoint
 
 INNER_UNIT = 16
@@ -108,10 +110,33 @@ class Shard:
             return _take(tensor, 1, part)
         return tensor if self.rank == 0 else torch.zeros_like(tensor)  # the bias of a sum is added once
 
+    def cut_addition(self, module: str, addition: LowRank) -> LowRank:
+        """This rank's part of what an adapter adds to a module: the outputs of B, or, where the ranks sum, the inputs of A."""
+        a, b = addition
+        name = f"{module}.weight"
+        return LowRank(self.cut(name, a), b) if module.endswith(("o_proj", "down_proj")) else LowRank(a, self.cut(name, b))
+
     def open(self, path: Path) -> tuple[ModelConfig, Checkpoint]:
         """`open_checkpoint` of this rank's part. Raises ModelError also for a model of another shape than the first."""
         whole, checkpoint = open_checkpoint(path)
         return replace(self, whole=whole).config, ShardedCheckpoint(checkpoint, replace(self, whole=whole))
+
+    def open_adapter(self, directory: Path, own: ModelConfig) -> Adapter:
+        """This rank's part of an adapter, which is for the whole model. Raises ModelError."""
+        return ShardedAdapter(AdapterCheckpoint(directory, self.whole), self)
+
+
+class ShardedAdapter:
+    """The part of an adapter that one rank has."""
+
+    def __init__(self, whole: Adapter, shard: Shard) -> None:
+        self.config = whole.config
+        self.modules = whole.modules
+        self._whole = whole
+        self._shard = shard
+
+    def read(self, module: str, dtype: torch.dtype, device: torch.device) -> LowRank:
+        return self._shard.cut_addition(module, self._whole.read(module, dtype, device))
 
 
 class ShardedCheckpoint:

@@ -10,7 +10,6 @@ import threading
 from multiprocessing.connection import Connection
 from typing import NoReturn
 
-from radixserve.engine.adapter_reader import SplitWeights
 from radixserve.engine.assemble import assemble
 from radixserve.engine.build import make_info
 from radixserve.engine.engine import Engine
@@ -20,6 +19,7 @@ from radixserve.engine.parts import load_parts
 from radixserve.engine.ranks.group import find_store
 from radixserve.engine.ranks.link import Begin, Fault, Join, Link, Loaded, PeerLostError, Ready, Step
 from radixserve.engine.ranks.runners import FollowingRunner
+from radixserve.engine.ranks.weights import FollowingAdapters
 from radixserve.errors import ConfigError, RankError
 from radixserve.messages import GrammarFinished
 from radixserve.sampling.grammar import CompiledGrammar
@@ -90,7 +90,8 @@ def _serve(link: Link) -> NoReturn:
     pool = parts.make_pool(join.num_slots)
     runner = ForwardRunner(parts.decoder, parts.operations.backend(pool), pool)
     grammars = FollowedGrammars(parts.load_grammar_backend, jump_forward=config.jump_forward)
-    engine = assemble(config, make_info(parts, pool), runner, parts.tokenizer, parts.eos_ids, grammars, SplitWeights())
+    adapters = FollowingAdapters(parts.decoder.adapters, link)
+    engine = assemble(config, make_info(parts, pool), runner, parts.tokenizer, parts.eos_ids, grammars, adapters)
     engine.runner = FollowingRunner(runner, link, rank, engine.cache)
     assert parts.group is not None
     parts.group.join(find_store(join.port))

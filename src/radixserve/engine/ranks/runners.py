@@ -8,9 +8,10 @@ from radixserve.batch import ForwardBatch
 from radixserve.cache.prefix_cache import PrefixCache
 from radixserve.engine.counting_runner import CountedStep
 from radixserve.engine.ranks.leader import Leader
-from radixserve.engine.ranks.link import Link, PeerLostError, Plan, Tokens, Updated
+from radixserve.engine.ranks.link import Link, PeerLostError, Plan, Tokens
+from radixserve.engine.ranks.weights import load_as_follower, load_as_leader
 from radixserve.engine.runner import PendingStep, Runner, StepResult
-from radixserve.errors import ModelError, RankError
+from radixserve.errors import RankError
 from radixserve.scheduler.digest import Digest
 
 
@@ -33,12 +34,7 @@ class LeadingRunner:
             raise self._leader.blame(PeerLostError(f"step {self._num_steps} can't add up what the ranks have: {error}")) from error
 
     def update_weights(self, model: str) -> None:
-        own = _update(self.inner, model)
-        for rank, theirs in enumerate(self._leader.updated(), 1):
-            if (theirs is None) != (own is None):
-                raise RankError(f"rank {rank} and rank 0 disagree about the weights {model!r}: {theirs or own}")
-        if own is not None:
-            raise ModelError(own)
+        load_as_leader(self._leader, f"the weights {model!r}", lambda: self.inner.update_weights(model))
 
 
 class _ToldStep:
@@ -79,19 +75,8 @@ class FollowingRunner:
         return CountedStep(tokens.token_ids, [None] * len(tokens.token_ids), [[] for _ in batch.scored])
 
     def update_weights(self, model: str) -> None:
-        error = _update(self.inner, model)
-        self._link.send(Updated(error))
-        if error is not None:
-            raise ModelError(error)
+        load_as_follower(self._link, lambda: self.inner.update_weights(model))
 
     def differs(self, how: str) -> RankError:
         """The error that names the first step in which the ranks decided otherwise."""
         return RankError(f"the ranks differ since step {self._num_steps + 1}: {how}")
-
-
-def _update(runner: Runner, model: str) -> str | None:
-    try:
-        runner.update_weights(model)
-    except ModelError as error:
-        return str(error)
-    return None
