@@ -1,10 +1,13 @@
 """Models that tests share. The tiny one is written anew for each run; the default one must be in the cache folder."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from radixserve.models.registry import cached
+from tests.router.fleet import running_fleet
+from tests.server.running import RunningServer
 from tests.tiny_models import make_tiny_model
 
 
@@ -21,3 +24,12 @@ def default_model_dir() -> Path:
     if path is None:
         pytest.skip("smollm2-135m is not in the cache folder: run `radixserve pull smollm2-135m`")
     return path
+
+
+@pytest.fixture(scope="session")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A server over two replicas of a tiny model. A test may kill them, and waits for two before it needs them."""
+    tmp_path = tmp_path_factory.mktemp("fleet")
+    model = make_tiny_model(tmp_path / "model", max_position_embeddings=16_384)
+    with running_fleet(tmp_path, model) as server:
+        yield server

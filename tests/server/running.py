@@ -65,22 +65,26 @@ class RunningServer:
         return stats
 
 
-def launch(tmp_path: Path, model: Path | str, engine: dict[str, Any], server: dict[str, Any]) -> RunningServer:
-    """Starts a server and returns at once."""
+def launch(
+    tmp_path: Path, model: Path | str, engine: dict[str, Any], server: dict[str, Any], program: str = PROGRAM
+) -> RunningServer:
+    """Starts a server and returns at once. `program`: what runs, with the settings of engine and server as its arguments."""
     EngineConfig(**engine), ServerConfig(**server)  # misspelt settings fail here
     settings = [json.dumps({"model": str(model)} | engine), json.dumps({"port": 0} | server)]
     log_file = tmp_path / "server.log"
     environment = os.environ | {"PYTHONPATH": str(ROOT / "src"), "OMP_WAIT_POLICY": "PASSIVE"}
     with log_file.open("w") as log:
-        command = [sys.executable, "-c", PROGRAM, *settings]
+        command = [sys.executable, "-c", program, *settings]
         process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=log, text=True)
     return RunningServer(process, "", log_file)
 
 
 @contextlib.contextmanager
-def running(tmp_path: Path, model: Path, *, server: dict[str, Any] | None = None, **engine: Any) -> Iterator[RunningServer]:
+def running(
+    tmp_path: Path, model: Path, *, server: dict[str, Any] | None = None, program: str = PROGRAM, **engine: Any
+) -> Iterator[RunningServer]:
     """A server that is ready, on a free port, in float32."""
-    this = launch(tmp_path, model, {"dtype": "float32", "device": "cpu", "num_threads": 1} | engine, server or {})
+    this = launch(tmp_path, model, {"dtype": "float32", "device": "cpu", "num_threads": 1} | engine, server or {}, program)
     assert this.process.stdout is not None
     try:
         for line in this.process.stdout:

@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 def serve_replicas(engine: EngineConfig, server: ServerConfig, config: ReplicaConfig) -> int:
     """Serves until SIGTERM or SIGINT; returns the process's exit code. See `app.serve`."""
     settings.check(engine)
+    if config.ray_address is not None:
+        settings.check_cluster(config.ray_address)
     return app.serve(engine, server, lambda: launch(engine, config))
 
 
@@ -65,10 +67,9 @@ def _connect(address: str | None) -> None:
     try:
         ray.init(**{"address": address} | options)
     except (ConnectionError, RuntimeError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
-        if address is None:
-            raise ConfigError(f"Ray can't be started on this machine: {reason}") from error
-        raise ConfigError(f"--ray-address is {address!r}: no Ray cluster answers there: {reason}") from error
+        reason = str(error.__cause__ or error).strip().splitlines()[0]
+        where = "Ray can't be started on this machine" if address is None else f"--ray-address is {address!r}"
+        raise ConfigError(f"{where}: {reason}") from error
 
 
 def _gpus_each(engine: EngineConfig, num_replicas: int) -> int:

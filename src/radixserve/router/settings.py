@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import socket
 from pathlib import Path
 
 import psutil
@@ -11,6 +12,9 @@ from radixserve.errors import ConfigError
 
 POOL_BYTES = 4 << 30
 """Most that the pools of all replicas on one machine take by default."""
+
+CONNECT_S = 5.0
+"""What a cluster gets to answer."""
 
 ONE_PLACE = ("record", "kv_events_endpoint", "kv_events_replay_endpoint")
 """Settings that name one place, which replicas can't share."""
@@ -48,6 +52,21 @@ def with_absolute_paths(engine: EngineConfig) -> EngineConfig:
     adapters = tuple(f"{name}={Path(folder).absolute()}" for name, _, folder in (text.partition("=") for text in engine.adapter))
     model = str(Path(engine.model).absolute()) if Path(engine.model).exists() else engine.model
     return dataclasses.replace(engine, model=model, adapter=adapters)
+
+
+def check_cluster(address: str) -> None:
+    """Raises ConfigError where nobody listens at `address`: Ray itself would try for two minutes."""
+    if address == "auto":
+        return
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal():
+        raise ConfigError(
+            f"--ray-address is {address!r}: write HOST:PORT, such as 10.0.0.1:6379, or auto for this machine's cluster"
+        )
+    try:
+        socket.create_connection((host, int(port)), CONNECT_S).close()
+    except (OSError, OverflowError) as error:
+        raise ConfigError(f"--ray-address is {address!r}: no cluster answers there: {error}") from error
 
 
 def num_cores() -> int:

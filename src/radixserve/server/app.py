@@ -118,12 +118,14 @@ def make_app(service: Service) -> Starlette:
 
 def bind(host: str, port: int) -> socket.socket:
     """A socket that listens: who connects before the model is loaded waits. Raises ConfigError when the address can't be had."""
-    try:
-        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        listener = socket.socket(family, kind)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(BACKLOG)
-    except OSError as error:
-        raise ConfigError(f"can't listen on {host}:{port}: {error}; choose another --host or --port") from error
+    with contextlib.ExitStack() as unless_it_listens:
+        try:
+            family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+            listener = unless_it_listens.enter_context(socket.socket(family, kind))
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(BACKLOG)
+        except OSError as error:
+            raise ConfigError(f"can't listen on {host}:{port}: {error}; choose another --host or --port") from error
+        unless_it_listens.pop_all()
     return listener
