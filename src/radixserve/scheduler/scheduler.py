@@ -258,16 +258,19 @@ class _InFlight:
 
     def __init__(self, running: list[Req], cache: PrefixCache) -> None:
         self._enabled = cache.enabled
-        self._page_bytes = cache.page_size * 4
+        self._page_size = cache.page_size
         self._found: dict[tuple[ExtraKey, int, bytes], list[tuple[bytes, int]]] = defaultdict(list)
         for req in running:
             self.add(req)
 
     def add(self, req: Req) -> None:
-        """Counts a request in, unless it has no more than one token to compute."""
-        if self._enabled and req.extend_len > 1:
-            assert req.lease is not None
-            start, key = req.lease.tree_len, req.tokens(req.seq_len - 1)
+        """Counts a request in, unless it will publish no more than its last token: whole pages alone are published."""
+        if not self._enabled or req.extend_len <= 1:
+            return
+        assert req.lease is not None
+        start, end = req.lease.tree_len, min(req.seq_len - 1, req.seq_len - req.seq_len % self._page_size)
+        if end > start:
+            key = req.tokens(end)
             self._found[req.extra_key, start, self._page(key, start)].append((key, req.lease.cached_len))
 
     def covers(self, candidate: Candidate) -> bool:
@@ -285,4 +288,4 @@ class _InFlight:
         )
 
     def _page(self, key: bytes, start: int) -> bytes:
-        return key[start * 4 : start * 4 + self._page_bytes]
+        return key[start * 4 : (start + self._page_size) * 4]

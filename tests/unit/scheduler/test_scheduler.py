@@ -73,6 +73,20 @@ def test_without_a_cache_nobody_waits_for_a_prefix() -> None:
     assert engine.stats().num_steps == 2  # 120 tokens, in steps of 64
 
 
+@pytest.mark.parametrize("prompt_len", [40, 47, 48])
+def test_nobody_waits_for_a_part_of_a_page_that_will_not_be_published(prompt_len: int) -> None:
+    engine = hash_engine(2000, 16, max_batch_tokens=256)
+    traffic = Traffic(engine)
+    for _ in range(8):
+        traffic.send([1] * prompt_len, 1)
+    traffic.step()
+    assert engine.stats().computed_tokens == prompt_len
+    traffic.step()
+    assert len(traffic.ended) == 8
+    alone = 1 if prompt_len == 48 else prompt_len - 32
+    assert engine.stats().computed_tokens == prompt_len + 7 * alone
+
+
 def test_a_higher_priority_is_admitted_first_and_preempted_last() -> None:
     engine = hash_engine(60, max_batch_tokens=64, max_running=4, decode_reserve=0)
     traffic = Traffic(engine)
