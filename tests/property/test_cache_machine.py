@@ -117,10 +117,10 @@ class CacheMachine(RuleBasedStateMachine):
         return gone
 
     def tail(self, leaf: Node, needed: int) -> int:
-        """How much of a leaf should go: whole pages, an eighth of it or more, if so many tokens are needed."""
-        pages = range(self.cache.page_size, leaf.num_tokens, self.cache.page_size)
-        enough = (n for n in pages if n >= needed and n >= self.cache.evictor.least_tail and n >= leaf.num_tokens // 8)
-        return next(enough, leaf.num_tokens)
+        """How much of a leaf should go: whole pages, an eighth of it or more, if so many tokens are needed and enough stays."""
+        least = self.cache.evictor.least_tail
+        pages = range(self.cache.page_size, leaf.num_tokens - least + 1, self.cache.page_size)
+        return next((n for n in pages if n >= max(needed, least, leaf.num_tokens // 8)), leaf.num_tokens)
 
     def evicted(self) -> list[tuple[int, int]]:
         return [(event.serial, event.num_tokens) for event in self.events if isinstance(event, Evicted)]

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from radixserve.routing.held import HeldPages
-from radixserve.routing.policies import POLICIES
+from radixserve.routing.policies import BALANCE, POLICIES, RECOMPUTE
 from radixserve.routing.prompt import PAGE_LEN, Prompt
 from radixserve.routing.router import Router
 
@@ -38,6 +38,8 @@ def test_whole_prefixes_are_held_and_found(calls: list[tuple[str, Path]], limit:
             below = [other for other in seen if other[: len(path)] == path]
             held.discard([pages(other)[-1] for other in sorted(below, key=len, reverse=True) if other])
         known = {other for other in seen if held.num_held(pages(other)) == len(other)}
+        for other in seen:
+            assert len({held.num_held(pages(other), guess) for guess in range(len(other) + 1)}) == 1
         assert len(known) == len(held) <= limit
         assert all(other[:-1] in known for other in known if len(other) > 1)
 
@@ -66,8 +68,10 @@ class RouterMachine(RuleBasedStateMachine):
     def route(self, path: Path, more: int) -> None:
         prompt = Prompt(pages(path), len(path) * PAGE_LEN + more)
         missing = {name: replica.num_missing(prompt) for name, replica in self.router.replicas.items()}
+        expected = self._cheapest(prompt)
         rid, self.number = str(self.number), self.number + 1
         name = self.router.route(rid, prompt)
+        assert name == expected
         assert not self.router.replicas[name].draining
         self.open[rid] = name, missing[name]
 
@@ -104,6 +108,12 @@ class RouterMachine(RuleBasedStateMachine):
         replicas = self.router.replicas.values()
         assert sum(len(replica.held) for replica in replicas) <= 24
         assert all(len(replica.held) * PAGE_LEN <= replica.num_slots for replica in replicas)
+
+    def _cheapest(self, prompt: Prompt) -> str:
+        """By the formula, replica by replica; of equals the one that joined first."""
+        choice = [replica for replica in self.router.replicas.values() if not replica.draining]
+        share_cost = BALANCE * prompt.num_tokens / (sum(replica.recent_tokens for replica in choice) / len(choice))
+        return min(choice, key=lambda r: RECOMPUTE * (r.num_missing(prompt) + share_cost * r.recent_tokens) + r.queue_tokens).name
 
     def _lose(self, name: str, lost: list[str]) -> None:
         assert lost == [rid for rid, (home, _) in self.open.items() if home == name]

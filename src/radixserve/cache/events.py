@@ -96,5 +96,7 @@ class Flushed(msgspec.Struct, frozen=True, tag=True, array_like=True):
     num_tokens: int
 
 
-CacheEvent = Inserted | Split | Acquired | Published | Released | Locked | Unlocked | Evicted | Flushed
+TreeChange = Inserted | Split | Evicted | Flushed
+"""Whether a prefix is in the tree changes with these alone."""
+CacheEvent = TreeChange | Acquired | Published | Released | Locked | Unlocked
 CacheListener = Callable[[CacheEvent], None]

@@ -12,7 +12,7 @@ from radixserve.cache.radix_tree import Node, RadixTree
 from radixserve.cache.slot_pool import SlotPool
 
 LEAST_TAIL = 64
-"""Tokens: a leaf that is no longer goes whole."""
+"""Tokens that go of a leaf and that stay, at least: where there aren't as many for both, it goes whole."""
 TAIL_SHARE = 8
 """At least an eighth of a leaf goes at a time: so cutting it up, which copies what is left, takes time in proportion to it."""
 
@@ -23,7 +23,7 @@ class Evictor:
     def __init__(
         self, tree: RadixTree, pool: SlotPool, policy: Policy, listeners: Sequence[CacheListener], least_tail: int = LEAST_TAIL
     ) -> None:
-        """`least_tail`: of a leaf at least so many tokens go at a time, if it has them."""
+        """`least_tail`: of a leaf at least so many tokens go at a time, and all unless as many stay."""
         self.queue = EvictionQueue(policy)
         self.policy = policy
         self.least_tail = least_tail
@@ -59,7 +59,7 @@ class Evictor:
         """Splits off what may stay of a leaf whose end is enough for `needed` tokens; `leaf` is the end then."""
         page_size = self._tree.page_size
         tail = -(-max(needed, self.least_tail, leaf.num_tokens // TAIL_SHARE) // page_size) * page_size
-        if tail < leaf.num_tokens:
+        if tail + self.least_tail <= leaf.num_tokens:
             upper = self._tree.split(leaf, leaf.num_tokens - tail)
             for listener in self._listeners:
                 listener(Split(leaf.serial, upper.serial, upper.num_tokens, upper.key, leaf.last_access_time))

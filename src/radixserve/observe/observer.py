@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from radixserve.cache.events import CacheEvent, Evicted
+from radixserve.cache.events import CacheEvent, Evicted, TreeChange
 from radixserve.cache.fingerprints import Fingerprints, Point, TreeFingerprints, go_on, start
 from radixserve.cache_report import AGES, SIZES, CacheReport
 from radixserve.explanation import Explanation
@@ -64,6 +64,8 @@ class Observer:
             self._publish(batch)
 
     def _on_cache(self, event: CacheEvent) -> None:
+        if not isinstance(event, TreeChange):
+            return
         fingerprints = self._tree.follow(event)
         self._explainer.on_cache(event, fingerprints)
         if self._kv_events is not None:

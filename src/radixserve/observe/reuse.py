@@ -15,6 +15,8 @@ has the fingerprints of what was ever used, thinned by a threshold whenever it i
 """
 
 from bisect import bisect_right
+from collections import Counter
+from itertools import groupby
 
 import numpy as np
 
@@ -68,28 +70,33 @@ class ReuseEstimator:
         sampled, reusable = self._sample(begin, prefixes, reusable_len)
         self.looked_up += len(prefixes)
         self.reused_really += cached_len
-        distances = self._distances(sampled[:reusable])
+        used = self._last_uses(sampled)
+        distances = self._distances(used[:reusable])
         self._count(distances)
         older = len(self._ever.intersection(sampled[len(distances) : reusable]))
         self.reused_ever += self.stratum * (len(distances) + older * (2**64 / self._threshold))
-        self._use(sampled)
+        self._use(sampled, used)
 
     def use(self, begin: Point, prefixes: Fingerprints) -> None:
         """A sequence is computed: all of its prefixes are as recently used as can be."""
-        self._use(self._sample(begin, prefixes, len(prefixes))[0])
+        sampled, _ = self._sample(begin, prefixes, len(prefixes))
+        self._use(sampled, self._last_uses(sampled))
 
-    def _use(self, sampled: list[int]) -> None:
+    def _last_uses(self, sampled: list[int]) -> list[int | None]:
+        """When each was used last; None where that is unknown. Makes room for the present use first."""
         if self._now == len(self._used_at) or len(self._last) > 2 * self._most:
             self._forget()
-        used_at, last, now = self._used_at, self._last, self._now
-        for fingerprint in sampled:
-            before = last.get(fingerprint)
-            if before is not None:
-                used_at[before] -= 1
-            last[fingerprint] = now
-        used_at[now] = len(sampled)
+        return list(map(self._last.get, sampled))
+
+    def _use(self, sampled: list[int], used: list[int | None]) -> None:
+        """Moves what was sampled from its last use, `used`, to the present."""
+        for time, count in Counter(used).items():
+            if time is not None:
+                self._used_at[time] -= count
+        self._last.update(dict.fromkeys(sampled, self._now))
+        self._used_at[self._now] = len(sampled)
         self._now += 1
-        self._ever.update(fingerprint for fingerprint in sampled if fingerprint < self._threshold)
+        self._ever.update(filter(self._threshold.__gt__, sampled))
         while len(self._ever) > MAX_EVER:
             self._threshold //= 2
             self._ever = {fingerprint for fingerprint in self._ever if fingerprint < self._threshold}
@@ -105,21 +112,17 @@ class ReuseEstimator:
             positions = positions[:-1]
         return prefixes[positions].tolist(), int(positions.searchsorted(reusable_len))
 
-    def _distances(self, sampled: list[int]) -> list[int]:
-        """Reuse distances of a chain's prefixes, as far as they are remembered; they ascend.
+    def _distances(self, used: list[int | None]) -> list[int]:
+        """Reuse distances of a chain's prefixes, as far as their last uses are remembered; they ascend.
 
         The deeper a prefix, the longer ago it was used; what was used at the same time and is shallower lies in the same chain.
         """
         found: list[int] = []
-        time, newer, index = self._now, 0, 0
-        for fingerprint in sampled:
-            used = self._last.get(fingerprint)
-            if used is None:
+        for time, run in groupby(used):
+            if time is None:
                 break
-            if used != time:
-                newer, time, index = int(self._used_at[used + 1 : self._now].sum()), used, 0
-            index += 1
-            found.append((newer + index) * self.stratum)
+            newer = int(self._used_at[time + 1 : self._now].sum())
+            found += [distance * self.stratum for distance in range(newer + 1, newer + 1 + len(list(run)))]
         return found
 
     def _count(self, distances: list[int]) -> None:

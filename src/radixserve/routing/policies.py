@@ -14,6 +14,7 @@ Cost in tokens with load as the other side of it follows Srivatsa et al. 2024, "
 LLM Serving".
 """
 
+import math
 import random
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -40,9 +41,15 @@ class LowestCost:
     """`prefix`; see the module."""
 
     def choose(self, prompt: Prompt, replicas: Sequence[Replica]) -> Replica:
-        average = sum(replica.recent_tokens for replica in replicas) / len(replicas)
-        share_cost = BALANCE * prompt.num_tokens / average
-        return min(replicas, key=lambda r: RECOMPUTE * (r.num_missing(prompt) + share_cost * r.recent_tokens) + r.queue_tokens)
+        share_cost = BALANCE * prompt.num_tokens / (sum([replica.recent_tokens for replica in replicas]) / len(replicas))
+        chosen, least, num_held = replicas[0], math.inf, 0
+        for replica in replicas:
+            num_held = replica.held.num_held(prompt.pages, num_held)  # most hold as much as the one before: what all share
+            num_missing = prompt.num_missing(num_held)
+            cost = RECOMPUTE * (num_missing + share_cost * replica.recent_tokens) + replica.queue_tokens
+            if cost < least:
+                chosen, least = replica, cost
+        return chosen
 
 
 class LeastLoaded:
