@@ -63,7 +63,7 @@ class NamedAdapters:
             return RequestFailed(message.rid, "invalid_request", f"adapter {name!r}: {error}", "lora_path")
         done = f"loaded adapter {name!r} ({what})"
         if name in self._loaded:
-            done += f" and {self._unload(name)}"
+            done += f" in place of the one before; {self._unload(name)}"
         self._num_loads += 1
         self._weights.put(self._num_loads, adapter)
         self._loaded[name] = Loaded(self._num_loads, message.directory)
@@ -75,7 +75,7 @@ class NamedAdapters:
             self._find(message.name)
         except InvalidRequestError as error:
             return RequestFailed(message.rid, "invalid_request", error.message, error.param, error.code)
-        return CommandResult(message.rid, self._unload(message.name))
+        return CommandResult(message.rid, f"unloaded adapter {message.name!r}; {self._unload(message.name)}")
 
     def end(self, req: Req) -> None:
         """A request is gone: the adapter goes that was unloaded while it was the last to use it."""
@@ -88,10 +88,10 @@ class NamedAdapters:
     def _unload(self, name: str) -> str:
         """Returns what was done."""
         number = self._loaded.pop(name).number
-        done = f"unloaded adapter {name!r} and dropped {self._drop_cached(number)} cached tokens"
+        done = f"{self._drop_cached(number)} cached tokens were dropped"
         if num_open := self._num_using(number):
             self._leaving.add(number)
-            return f"{done}; {num_open} open requests end with it"
+            return f"{done}, {num_open} open requests end with it"
         self._weights.remove(number)
         return done
 

@@ -25,6 +25,9 @@ TARGETS = {
 }
 """Modules that an adapter may add to, and where they are in a layer."""
 
+DTYPES = ("F64", "F32", "F16", "BF16")
+"""As safetensors names them."""
+
 
 class Adapter(Protocol):
     """An adapter on disk, or the part of it that is computed here. `modules`: full names of what it adds to."""
@@ -33,7 +36,7 @@ class Adapter(Protocol):
     modules: Sequence[str]
 
     def read(self, module: str, dtype: torch.dtype, device: torch.device) -> LowRank:
-        """What is added to one of `modules`. Scaled before it is rounded to `dtype`."""
+        """What is added to one of `modules`. Scaled before it is rounded to `dtype`. Raises ModelError for what is not finite."""
 
 
 OpenAdapter = Callable[[Path, ModelConfig], Adapter]
@@ -47,13 +50,16 @@ class AdapterCheckpoint:
 
     def __init__(self, directory: Path, model: ModelConfig) -> None:
         self.config: AdapterConfig = read_adapter_config(directory)
-        path = directory / "adapter_model.safetensors"
+        self._path = path = directory / "adapter_model.safetensors"
         if not path.is_file():
             raise ModelError(f"{directory} has no adapter_model.safetensors: save the adapter in this form")
         self._file = _open(path)
         names = list(self._file.keys())
-        shapes = {name: tuple(self._file.get_slice(name).get_shape()) for name in names}
+        slices = {name: self._file.get_slice(name) for name in names}
+        shapes = {name: tuple(part.get_shape()) for name, part in slices.items()}
         self.modules: Sequence[str] = _modules(names, path)
+        if others := [f"{name} in {part.get_dtype()}" for name, part in slices.items() if part.get_dtype() not in DTYPES]:
+            raise ModelError(f"{path} holds {few(others)}: only {', '.join(DTYPES)} are supported; save the adapter in one of them")
         expected = expected_shapes(model)
         if faults := [fault for module in self.modules if (fault := _fault(module, shapes, self.config, expected))]:
             made_for = self.config.base_model_name_or_path
@@ -66,7 +72,10 @@ class AdapterCheckpoint:
         """See `Adapter`."""
         a, b = (self._file.get_tensor(f"base_model.model.{module}.lora_{half}.weight") for half in "AB")
         scaled = b.to(torch.promote_types(b.dtype, torch.float32)) * self.config.scale(module)
-        return LowRank(a.to(device, dtype, copy=True), scaled.to(device, dtype, copy=True))
+        part = LowRank(a.to(device, dtype, copy=True), scaled.to(device, dtype, copy=True))
+        if not all(half.isfinite().all() for half in part):
+            raise ModelError(f"{self._path} has no finite numbers for {module}: nothing could be sampled; train the adapter again")
+        return part
 
 
 def _open(path: Path) -> Any:

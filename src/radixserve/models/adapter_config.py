@@ -26,10 +26,14 @@ REFUSED = {
     "alora_invocation_tokens": "activation by tokens (aLoRA)",
     "fan_in_fan_out": "transposed weights",
     "megatron_config": "Megatron's layers",
+    "use_bdlora": "block-diagonal weights",
+    "arrow_config": "a choice among several adapters (Arrow)",
+    "kasa_config": "KaSA",
+    "monteclora_config": "MonteCLoRA",
 }
 """Fields that change what an adapter computes, and what they ask for."""
 
-CHANGES_BASE = ("pissa", "olora", "corda", "loftq")
+CHANGES_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")
 """Ways to initialize an adapter that train it against changed weights of the base."""
 
 

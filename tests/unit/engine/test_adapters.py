@@ -73,7 +73,7 @@ def test_a_name_that_is_loaded_again_finds_nothing_of_before() -> None:
     ask(engine, "a"), ask(engine)
     answer = command(engine, UnloadAdapter("u", "a"))
     assert isinstance(answer, CommandResult)
-    assert "dropped 11 cached tokens" in answer.message
+    assert "11 cached tokens were dropped" in answer.message
     assert [key.adapter for key in engine.cache.tree.roots] == [None]
     command(engine, LoadAdapter("l", "a", "/other"))
     assert ask(engine, "a") == 0
@@ -106,7 +106,8 @@ def test_open_requests_end_with_the_adapter_that_they_began_with(how: str, end: 
     engine.step()
     engine.receive(UnloadAdapter("u", "a") if how == "unload" else LoadAdapter("l", "a", "/other", replace=True))
     answer = next(output for output in engine.step() if isinstance(output, CommandResult))
-    assert answer.message.endswith("unloaded adapter 'a' and dropped 11 cached tokens; 2 open requests end with it")
+    begin = {"unload": "unloaded adapter 'a'", "replace": "loaded adapter 'a' (not read) in place of the one before"}[how]
+    assert answer.message == f"{begin}; 11 cached tokens were dropped, 2 open requests end with it"
     engine.receive(GenerateRequest("new", token_bytes(PROMPT), SamplingParams(max_tokens=2), adapter="a"))
     if end == "abort":
         engine.receive(AbortRequest("running"))

@@ -1,15 +1,19 @@
 """What a PEFT directory may hold. Every refusal says what is wrong and what to do."""
 
+import dataclasses
 import json
+import math
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
 from radixserve.errors import ModelError
 from radixserve.models.adapter_checkpoint import AdapterCheckpoint
+from radixserve.models.adapter_config import REFUSED, AdapterConfig
 from radixserve.models.source import load_config
 from tests.tiny_adapters import make_tiny_adapter
 from tests.tiny_models import make_tiny_model
@@ -31,6 +35,8 @@ def refusal(directory: Path, model: Path) -> str:
         ({"bias": "all"}, "has bias 'all': only none is supported"),
         ({"peft_type": "IA3"}, "has peft_type 'IA3': only LORA is supported"),
         ({"init_lora_weights": "pissa_niter_4"}, "was initialized by 'pissa_niter_4', which changes the base"),
+        ({"init_lora_weights": "lora_ga"}, "was initialized by 'lora_ga', which changes the base"),
+        ({"use_bdlora": {"nblocks": 2}}, "asks for block-diagonal weights (use_bdlora)"),
         ({"r": 200}, "has rank 200: must be between 1 and 128"),
         ({"r": "four"}, "is broken: expected int, got str"),
         ({"alpha_pattern": {"q_proj(": 8}}, "has the pattern 'q_proj(', which is broken"),
@@ -57,6 +63,47 @@ def test_other_modules_are_refused_by_name(name: str, tiny_model_dir: Path, tmp_
     path = adapter / "adapter_model.safetensors"
     save_file(load_file(path) | {f"base_model.model.{name}": torch.zeros(2, 2)}, path)
     assert f"changes base_model.model.{name}: an adapter may add to q_proj" in refusal(adapter, tiny_model_dir)
+
+
+NO_MATTER = {
+    "auto_mapping", "corda_config", "ensure_weight_tying", "eva_config", "exclude_modules", "inference_mode", "layers_pattern",
+    "layers_to_transform", "loftq_config", "lora_dropout", "lora_ga_config", "megatron_core", "peft_version", "qalora_group_size",
+    "revision", "runtime_config", "target_modules", "task_type", "velora_config",
+}  # fmt: skip
+"""Of training, or told by which tensors there are, or by another field."""
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_every_field_of_peft_is_either_honoured_or_refused_or_of_no_matter() -> None:
+    from peft import LoraConfig
+
+    known = {field.name for field in msgspec.structs.fields(AdapterConfig)} | set(REFUSED) | NO_MATTER
+    assert {field.name for field in dataclasses.fields(LoraConfig)} <= known | {"peft_type", "bias", "init_lora_weights"}
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.float8_e4m3fn, torch.bool])
+def test_weights_that_are_no_plain_floats_are_refused_by_name(dtype: torch.dtype, tiny_model_dir: Path, tmp_path: Path) -> None:
+    adapter = make_tiny_adapter(tmp_path / "adapter", tiny_model_dir, targets=("q_proj",))
+    path = adapter / "adapter_model.safetensors"
+    save_file({name: tensor.to(dtype) for name, tensor in load_file(path).items()}, path)
+    message = refusal(adapter, tiny_model_dir)
+    assert "q_proj.lora_A.weight in " in message
+    assert "only F64, F32, F16, BF16 are supported" in message
+
+
+@pytest.mark.parametrize(("value", "dtype"), [(math.nan, torch.float32), (math.inf, torch.bfloat16), (1e6, torch.float16)])
+def test_numbers_that_are_not_finite_in_the_dtype_of_the_model_are_refused(
+    value: float, dtype: torch.dtype, tiny_model_dir: Path, tmp_path: Path
+) -> None:
+    adapter = make_tiny_adapter(tmp_path / "adapter", tiny_model_dir, targets=("q_proj",))
+    path = adapter / "adapter_model.safetensors"
+    tensors = load_file(path)
+    module = "model.layers.1.self_attn.q_proj"
+    tensors[f"base_model.model.{module}.lora_B.weight"][0, 0] = value
+    save_file(tensors, path)
+    checkpoint = AdapterCheckpoint(adapter, load_config(tiny_model_dir))
+    with pytest.raises(ModelError, match=f"has no finite numbers for {module}"):
+        checkpoint.read(module, dtype, torch.device("cpu"))
 
 
 def test_a_broken_directory_is_refused(tiny_model_dir: Path, tmp_path: Path) -> None:

@@ -129,6 +129,7 @@ Addend multiply(const LowRanks* lora, const bf16* x, LoraMemory memory, int thre
 }
 
 void bind_lora(nb::module_& module) {
-    nb::class_<LowRank>(module, "LowRank").def(nb::init<const Array&, const Array&>(), nb::arg("a"), nb::arg("b"));
+    nb::class_<LowRank>(module, "LowRank")
+        .def(nb::init<const Array&, const Array&>(), nb::arg("a"), nb::arg("b"), nb::call_guard<nb::gil_scoped_release>());  // steps go on
     nb::class_<LowRanks>(module, "LowRanks").def(nb::init<std::vector<LowRanks::Run>, int64_t>(), nb::arg("runs"), nb::arg("rows"));
 }
