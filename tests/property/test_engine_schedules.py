@@ -42,6 +42,7 @@ def test_answers_do_not_depend_on_the_schedule(
         num_slots, page_size, eviction_policy=policy, order=order, max_batch_tokens=budget, max_running=max_running,
         decode_reserve=decode_reserve, prefix_cache=prefix_cache,
     )  # fmt: skip
+    engine.cache.evictor.least_tail = 4
     traffic = Traffic(engine)
     traffic.play(actions)
     for rid, (prompt, max_tokens) in traffic.asked.items():

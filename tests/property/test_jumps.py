@@ -44,6 +44,7 @@ def requests(drawn: list[Any]) -> list[SimRequest]:
 def simulate(asked: list[SimRequest], config: EngineConfig, num_slots: int, *, jumps: bool) -> tuple[Any, ...]:
     """Everything that was decided, and the number of steps that the engine made itself."""
     simulation = Simulation(config, num_slots, 200, COST, jumps=jumps)
+    simulation.engine.cache.evictor.least_tail = 4
     made: list[None] = []
     step = simulation.engine.step
     simulation.engine.step = lambda: made.append(None) or step()  # type: ignore[method-assign, func-returns-value]

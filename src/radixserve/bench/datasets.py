@@ -49,16 +49,20 @@ def load_workload(options: ServeBenchOptions) -> Workload:
         case "mt-bench-101":
             return mt_bench_101(_path(o), num_prompts=o.num_prompts, output_len=o.output_len, ignore_eos=o.ignore_eos)
         case "agent-miniswe":
-            if o.tokenizer is None:
-                raise ConfigError("agent-miniswe needs the served model's tokenizer to cut sessions: set --tokenizer")
-            return agent_miniswe(
-                _path(o),
-                tokenizer=Tokenizer.load(o.tokenizer),
-                num_prompts=o.num_prompts,
-                max_len=o.max_len,
-                output_len=o.output_len,
-                ignore_eos=o.ignore_eos,
-            )
+            return _agent_miniswe(o)
+
+
+def _agent_miniswe(options: ServeBenchOptions) -> Workload:
+    if options.tokenizer is None:
+        raise ConfigError("agent-miniswe needs the served model's tokenizer to cut sessions: set --tokenizer")
+    return agent_miniswe(
+        _path(options),
+        tokenizer=Tokenizer.load(options.tokenizer),
+        num_prompts=options.num_prompts,
+        max_len=options.max_len,
+        output_len=options.output_len,
+        ignore_eos=options.ignore_eos,
+    )
 
 
 def _path(options: ServeBenchOptions) -> Path:

@@ -110,16 +110,7 @@ def _validator() -> Any:
 
 def _measure(options: StructuredBenchOptions, validator: Any, *, prefix_cache: bool, jump_forward: bool) -> StructuredRun:
     """Has a new engine answer one note that isn't measured, by which the grammar is compiled, and all others from an empty tree."""
-    config = EngineConfig(
-        model=options.model,
-        dtype=options.dtype,
-        device=options.device,
-        num_threads=options.num_threads,
-        max_running=options.concurrency,
-        prefix_cache=prefix_cache,
-        jump_forward=jump_forward,
-    )
-    llm = LLM(**asdict(config))
+    llm = _engine(options, prefix_cache=prefix_cache, jump_forward=jump_forward)
     grammar = Grammar("json_schema", json.dumps(SCHEMA))
     params = SamplingParams(temperature=options.temperature, max_tokens=options.max_tokens, grammar=grammar, seed=0)
     examples, notes = make_notes(options.num_examples, seed=1), make_notes(options.num_requests, seed=0)
@@ -149,6 +140,19 @@ def _measure(options: StructuredBenchOptions, validator: Any, *, prefix_cache: b
         right=sum(value == note.record for value, note in zip(values, notes, strict=True)),
         texts=texts,
     )
+
+
+def _engine(options: StructuredBenchOptions, *, prefix_cache: bool, jump_forward: bool) -> LLM:
+    config = EngineConfig(
+        model=options.model,
+        dtype=options.dtype,
+        device=options.device,
+        num_threads=options.num_threads,
+        max_running=options.concurrency,
+        prefix_cache=prefix_cache,
+        jump_forward=jump_forward,
+    )
+    return LLM(**asdict(config))
 
 
 def _read(text: str) -> Any:

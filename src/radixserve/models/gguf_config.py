@@ -30,10 +30,6 @@ def read_gguf_config(file: GGUFFile) -> ModelConfig:
         raise ModelError(
             f"{file.path} has {num_layers} layers and only {len(file.tensors)} tensors: it is broken; download it again"
         )
-    head_dim = keys.count("attention.key_length", hidden_size // num_heads)
-    rotated = keys.count("rope.dimension_count", head_dim)
-    if rotated != head_dim:
-        raise ModelError(f"{file.path} rotates {rotated} of {head_dim} dimensions: only whole heads can be rotated")
     return ModelConfig(
         architecture=family,
         num_layers=num_layers,
@@ -41,7 +37,7 @@ def read_gguf_config(file: GGUFFile) -> ModelConfig:
         intermediate_size=keys.count("feed_forward_length"),
         num_heads=num_heads,
         num_kv_heads=keys.count("attention.head_count_kv", num_heads),
-        head_dim=head_dim,
+        head_dim=_head_dim(keys, file, hidden_size // num_heads),
         vocab_size=_vocab_size(file),
         max_context_len=keys.count("context_length"),
         rms_norm_eps=keys.number("attention.layer_norm_rms_epsilon"),
@@ -90,6 +86,14 @@ class _Keys:
                 f"{self._file.path} has a {self._family}.{key} that differs by layer: only models of uniform layers are supported"
             )
         return ModelError(f"{self._file.path} has {self._family}.{key} {value!r}: it is broken; download it again")
+
+
+def _head_dim(keys: _Keys, file: GGUFFile, default: int) -> int:
+    head_dim = keys.count("attention.key_length", default)
+    rotated = keys.count("rope.dimension_count", head_dim)
+    if rotated != head_dim:
+        raise ModelError(f"{file.path} rotates {rotated} of {head_dim} dimensions: only whole heads can be rotated")
+    return head_dim
 
 
 def _vocab_size(file: GGUFFile) -> int:
