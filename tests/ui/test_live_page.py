@@ -173,3 +173,14 @@ def test_several_pages_watch_one_engine_and_none_is_left_watched(fresh: RunningS
         page.close()
     wait_until(lambda: fresh.stats()["num_running"] == 0)
     assert_true(open_page(fresh.url + "/ui/"), fresh)
+
+
+def test_the_ranks_of_a_split_model_are_named(server: RunningServer, open_page: OpenPage) -> None:
+    """Two of them are told to the page: their tree and pool are this one's."""
+    page = open_page(server.url + "/ui/")
+    expect(page.locator("#pool-legend")).not_to_contain_text("rank")
+    ranks = [{"rank": rank, "num_kv_heads": rank + 1, "device": "cpu"} for rank in range(2)]
+    page.route("**/server_info", lambda route: route.fulfill(json={"ranks": ranks}))
+    page.reload()
+    expect(page.locator("#pool-legend")).to_contain_text("rank 0: 1 KV head on cpu")
+    expect(page.locator("#pool-legend")).to_contain_text("rank 1: 2 KV heads on cpu")

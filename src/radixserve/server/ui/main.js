@@ -31,6 +31,7 @@ const requests = new RequestsView($("requests"), $("requests-note"), state, {
 const details = new Details(state, { act: actOn, close: () => select(null) }, live);
 const charts = live ? new Charts($("charts")) : null;
 let stats = null;
+let ranks = [];
 let drawing = 0;
 let found = null;
 
@@ -129,6 +130,10 @@ function drawLegends() {
   $("pool-legend").replaceChildren(
     item({ background: theme.free }, "free"), item({ background: theme.new }, "tree"), item({ background: theme.request }, "request"),
     item({ border: `2px solid ${theme.lock}` }, "locked"),
+    ...ranks.map(({ rank, num_kv_heads, device }) => {
+      const textContent = `rank ${rank}: ${plural(num_kv_heads, "KV head")} on ${device}`;
+      return Object.assign(document.createElement("li"), { textContent });
+    }),
   );
 }
 
@@ -137,7 +142,9 @@ async function follow() {
     try {
       const { data } = await get("v1/models");
       $("model").textContent = data[0].id;
-      offerReplicas(Object.keys((await get("server_info")).replicas ?? {}));
+      const info = await get("server_info");
+      ranks = info.ranks;
+      offerReplicas(Object.keys(info.replicas ?? {}));
       await events(take);
       toast("The server closed the stream. Trying again…");
     } catch (error) {
