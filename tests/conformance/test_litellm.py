@@ -1,6 +1,7 @@
 """litellm, by its `openai/` and `text-completion-openai/` providers."""
 
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,8 +18,8 @@ MESSAGES = [{"role": "user", "content": QUESTION}]
 
 
 @pytest.fixture(scope="module")
-def options(server: RunningServer) -> dict[str, Any]:
-    return {
+def options(server: RunningServer) -> Iterator[dict[str, Any]]:
+    yield {
         "model": "openai/smollm2-135m",
         "api_base": f"{server.url}/v1",
         "api_key": "none",
@@ -26,6 +27,8 @@ def options(server: RunningServer) -> dict[str, Any]:
         "max_tokens": 8,
         "num_retries": 0,
     }
+    for client in litellm.in_memory_llm_clients_cache.cache_dict.values():  # it keeps them, open, for ever
+        client.close()
 
 
 def test_completion_counts_what_was_cached(options: dict[str, Any]) -> None:
