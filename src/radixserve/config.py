@@ -4,7 +4,9 @@ The string under each field is its help: the command line shows it and `docs/con
 None means "decided at start from the model and the machine"; what was decided is printed.
 """
 
+import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from radixserve.errors import ConfigError
@@ -20,6 +22,21 @@ def check_at_least(name: str, value: int, least: int) -> None:
     """Raises ConfigError naming the flag of the setting `name` when its value is too small."""
     if value < least:
         raise ConfigError(f"--{name.replace('_', '-')} is {value}: must be at least {least}")
+
+
+def check_can_write(name: str, path: Path | None) -> None:
+    """Raises ConfigError naming the flag of the setting `name` when no file can be written at `path`. Call it before the work."""
+    if path is None:
+        return
+    folder, fault = path.parent, None
+    if not folder.is_dir():
+        fault = f"there is no folder {folder}"
+    elif path.is_dir():
+        fault = "it is a folder"
+    elif not os.access(path if path.exists() else folder, os.W_OK):
+        fault = "permission denied"
+    if fault is not None:
+        raise ConfigError(f"--{name.replace('_', '-')} {path} can't be written: {fault}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ from rich.table import Table
 from safetensors.torch import save_file
 
 from radixserve.bench import report
-from radixserve.config import Dtype, EngineConfig, check_at_least
+from radixserve.config import Dtype, EngineConfig, check_at_least, check_can_write
 from radixserve.errors import ConfigError
 from radixserve.llm import LLM
 from radixserve.messages import FlushRequest, GenerateRequest
@@ -90,6 +90,7 @@ def run(options: AdapterBenchOptions) -> int:
     for name in ("num_requests", "prompt_len", "rounds"):
         check_at_least(name, getattr(options, name), 1)
     check_at_least("output_len", options.output_len, 2)
+    check_can_write("output_file", options.output_file)
     if not 1 <= options.rank <= MAX_RANK:
         raise ConfigError(f"--rank is {options.rank}: must be between 1 and {MAX_RANK}")
     model = load_config(Path(resolve(options.model)))

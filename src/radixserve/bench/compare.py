@@ -25,6 +25,7 @@ from radixserve.bench.compare_result import OURS, MeasuredRun, Result, find_warn
 from radixserve.bench.compare_workloads import NAMES, ComparedWorkload, WordPrompts, make_workloads
 from radixserve.bench.load import run_workload
 from radixserve.bench.workloads import TextSession, Turn, Workload
+from radixserve.config import check_can_write
 from radixserve.errors import ConfigError
 from radixserve.text.tokenizer import Tokenizer
 
@@ -97,8 +98,7 @@ def parse_workloads(options: CompareOptions) -> list[str]:
     for flag, value in counts.items():
         if value < 1:
             raise ConfigError(f"{flag} is {value}: must be at least 1")
-    if o.output_file is not None and not o.output_file.parent.is_dir():
-        raise ConfigError(f"--output-file {o.output_file}: there is no folder {o.output_file.parent}")
+    check_can_write("output_file", o.output_file)
     return names
 
 

@@ -9,7 +9,7 @@ from radixserve.bench.mooncake import mooncake
 from radixserve.bench.options import ServeBenchOptions
 from radixserve.bench.synthetic import generated_shared_prefix, prefix_repetition
 from radixserve.bench.workloads import Workload
-from radixserve.config import check_at_least
+from radixserve.config import check_at_least, check_can_write
 from radixserve.errors import ConfigError
 from radixserve.text.tokenizer import Tokenizer
 
@@ -81,5 +81,4 @@ def _check(options: ServeBenchOptions) -> None:
             check_at_least(field.name, value, 0 if field.name == "seed" else 1)
     if options.request_rate is not None and not options.request_rate > 0:
         raise ConfigError(f"--request-rate is {options.request_rate}: must be above 0; leave it out to start each when one ends")
-    if options.output_file is not None and not options.output_file.parent.is_dir():
-        raise ConfigError(f"--output-file {options.output_file}: there is no folder {options.output_file.parent}")
+    check_can_write("output_file", options.output_file)

@@ -20,7 +20,7 @@ from radixserve.bench.demo_workloads import FULL, QUICK, demo_workloads
 from radixserve.bench.loop import Answers, ClosedLoop, SteppedEngine, by_turn, flush
 from radixserve.bench.record import Record
 from radixserve.bench.workloads import TokenSession, Turn, Workload
-from radixserve.config import Dtype, EngineConfig, check_at_least
+from radixserve.config import Dtype, EngineConfig, check_at_least, check_can_write
 from radixserve.engine.build import build_engine
 from radixserve.errors import ConfigError
 from radixserve.limits import Limits
@@ -65,6 +65,7 @@ class DemoOptions:
 def run(options: DemoOptions) -> int:
     """Runs the demo and prints its results. Exit code 0, or 1 if answers differ in float32. Raises ConfigError."""
     check_at_least("concurrency", options.concurrency, 1)
+    check_can_write("output_file", options.output_file)
     console = Console(stderr=True)
     with console.status(f"loading {options.model}, twice"):
         config = EngineConfig(

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import track
 
 from radixserve.batch import ForwardBatch
-from radixserve.config import EngineConfig
+from radixserve.config import EngineConfig, check_can_write
 from radixserve.engine.build import build_engine
 from radixserve.engine.engine import Engine
 from radixserve.engine.runner import PendingStep, Runner
@@ -49,6 +49,7 @@ class TimedRunner:
 
 def profile(config: EngineConfig, output: Path, *, as_json: bool) -> None:
     """Measures, fits, writes the file and prints what was found. Takes about a minute for the default model on two cores."""
+    check_can_write("output", output)
     engine = build_engine(config)
     limits = engine.info.limits
     fitting = [(count, length) for count, length in LOADS if _needed(count, length) <= limits.num_slots]

@@ -17,7 +17,7 @@ from rich.table import Table
 
 from radixserve.bench import report
 from radixserve.bench.structured_workload import SCHEMA, conversation, make_notes
-from radixserve.config import Dtype, EngineConfig, check_at_least
+from radixserve.config import Dtype, EngineConfig, check_at_least, check_can_write
 from radixserve.errors import ConfigError
 from radixserve.llm import LLM
 from radixserve.sampling_params import Grammar, SamplingParams
@@ -87,6 +87,7 @@ def run(options: StructuredBenchOptions) -> int:
     """Runs the four and prints what came of it. Exit code 0, or 1 if an answer is not valid. Raises ConfigError."""
     for name in ("num_requests", "num_examples", "concurrency"):
         check_at_least(name, getattr(options, name), 1)
+    check_can_write("output_file", options.output_file)
     validator = _validator()
     console = Console(stderr=True)
     runs = []

@@ -23,7 +23,7 @@ from radixserve.bench.client import BenchClient, RequestShape
 from radixserve.bench.departures import Departure, leave_all
 from radixserve.bench.disturbances import DISTURBANCES, Act, disturbed
 from radixserve.bench.record import Record
-from radixserve.config import check_at_least
+from radixserve.config import check_at_least, check_can_write
 from radixserve.errors import ConfigError
 
 REFERENCE_TOKENS_PER_S = 300
@@ -86,6 +86,7 @@ def run(options: LoadBenchOptions) -> int:
     """Runs the benchmark and prints its results. Exit code 0, or 1 if a request failed. Raises ConfigError."""
     for name in ("streams", "output_len"):
         check_at_least(name, getattr(options, name), 2)
+    check_can_write("output_file", options.output_file)
     if options.pid is not None and not psutil.pid_exists(options.pid):
         raise ConfigError(f"--pid is {options.pid}: must be the number of a process that runs")
     runs, departure, errors = uvloop.run(_measure(options, Console(stderr=True)))

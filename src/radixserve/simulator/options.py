@@ -5,6 +5,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from radixserve.config import check_can_write
 from radixserve.errors import ConfigError
 
 
@@ -63,8 +64,7 @@ class SimulateOptions:
         if self.plot is not None and self.plot.suffix not in (".png", ".html"):
             raise ConfigError(f"--plot {self.plot} must end in .png or .html")
         for name, path in (("export", self.export), ("plot", self.plot)):
-            if path is not None and not path.parent.is_dir():
-                raise ConfigError(f"--{name} {path} can't be written: there is no folder {path.parent}")
+            check_can_write(name, path)
         unused = [
             name for name in ("order", "page_size", "max_running", "max_batch_tokens", "cost_model", "plot") if getattr(self, name)
         ]
