@@ -56,9 +56,9 @@ class GrammarQueue:
         return False
 
     def release(self, message: GrammarFinished) -> list[Req]:
-        """Takes out who waited for this grammar, with their matchers unless it was refused."""
+        """Takes out who waited for this grammar, with their matchers unless it was refused. It may be that nobody does any more."""
         assert self._grammars is not None
-        reqs = self._waiting.pop(message.grammar)
+        reqs = self._waiting.pop(message.grammar, [])
         if message.error is None:
             compiled = self._grammars.keep(message.grammar)
             for req in reqs:

@@ -1,4 +1,4 @@
-"""The process of a rank other than the first: `python -m radixserve.engine.ranks.follow FD`, started by the leader.
+"""The process of a rank other than the first: `python -m radixserve.engine.ranks.follow FD RANK`, started by the leader.
 
 It runs the same engine over its own tree, scheduler and pool, and is told each step's messages and tokens. It ends with the leader.
 """
@@ -37,6 +37,10 @@ class FollowedGrammars(Grammars):
     def compile(self, grammar: Grammar) -> None:
         """Nothing yet."""
 
+    def give_up(self, grammar: Grammar) -> bool:
+        """Always: whether rank 0 could is known when no message comes."""
+        return True
+
     def take_finished(self) -> list[GrammarFinished]:
         """Nothing ever: the message comes from rank 0."""
         return []
@@ -47,12 +51,12 @@ class FollowedGrammars(Grammars):
         return super().keep(grammar)
 
 
-def main(descriptor: int) -> NoReturn:
-    """Serves until the leader is gone; then, and after a failure that the leader is told, the exit code is 1."""
+def main(descriptor: int, rank: int) -> NoReturn:
+    """Serves as `rank` until the leader is gone; then, and after a failure that the leader is told, the exit code is 1."""
     threading.Thread(target=_end_with_leader, daemon=True).start()
     link = Link(Connection(descriptor))
     try:
-        _serve(link)
+        _serve(link, rank)
     except PeerLostError:
         pass  # whoever ended first has said why
     except ConfigError as error:
@@ -60,7 +64,7 @@ def main(descriptor: int) -> NoReturn:
     except RankError as error:
         link.try_to_send(Fault(str(error)))
     except Exception as error:
-        logger.exception("a rank failed")
+        logger.exception("rank %d failed", rank)
         link.try_to_send(Fault(f"{type(error).__name__}: {error}"))
     sys.stderr.flush()
     os._exit(1)  # threads that wait for a sum or compile a grammar are not waited for
@@ -79,10 +83,10 @@ def follow(engine: Engine, link: Link) -> NoReturn:
         engine.step()
 
 
-def _serve(link: Link) -> NoReturn:
+def _serve(link: Link, rank: int) -> NoReturn:
     begin = link.receive()
     assert isinstance(begin, Begin)
-    config, rank = begin.config, begin.rank
+    config = begin.config
     parts = load_parts(config, rank)
     link.send(Loaded(parts.num_slots))
     join = link.receive()
@@ -106,4 +110,4 @@ def _end_with_leader() -> NoReturn:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(*map(int, sys.argv[1:]))

@@ -58,7 +58,7 @@ class Leader:
         """To rank 1, 2, ..."""
         self._processes: list[subprocess.Popen[bytes]] = []
         for rank in range(1, config.tensor_parallel):
-            self._start(Begin(config, rank))
+            self._start(config, rank)
 
     def agree(self, num_slots: int) -> int:
         """Waits until all have loaded; the slots that all of them have memory for. Raises ConfigError for one that can't start."""
@@ -147,9 +147,9 @@ class Leader:
             frames.append(frame)
         return frames
 
-    def _start(self, begin: Begin) -> None:
+    def _start(self, config: EngineConfig, rank: int) -> None:
         link, theirs = make_link()
-        command = [sys.executable, "-m", "radixserve.engine.ranks.follow", str(theirs.fileno())]
+        command = [sys.executable, "-m", "radixserve.engine.ranks.follow", str(theirs.fileno()), str(rank)]
         with theirs:
             process = subprocess.Popen(
                 command,
@@ -160,7 +160,7 @@ class Leader:
         self._processes.append(process)
         self.links.append(link)
         self.alarm.watch(process)
-        link.try_to_send(begin)  # if it is gone already, whoever hears from it next finds out why
+        link.try_to_send(Begin(config))  # if it is gone already, whoever hears from it next finds out why
 
 
 def _is_stopped(process: "subprocess.Popen[bytes]") -> bool:

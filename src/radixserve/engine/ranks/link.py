@@ -17,10 +17,9 @@ from radixserve.messages import EngineInput, RankInfo
 
 
 class Begin(msgspec.Struct, frozen=True, tag=True):
-    """To a new process: which rank of which engine it is."""
+    """To a new process: what engine it is of."""
 
     config: EngineConfig
-    rank: int
 
 
 class Loaded(msgspec.Struct, frozen=True, tag=True):
