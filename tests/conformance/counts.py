@@ -51,4 +51,4 @@ def _versions() -> dict[str, str]:
     """Of what is installed here and in the environment of the tools."""
     tools = sorted((ROOT / ".venv-conformance/lib").glob("*/site-packages"))
     paths = [*map(str, tools), sysconfig.get_path("purelib")]
-    return {found.metadata["Name"].lower(): found.version for found in distributions(path=paths)}
+    return {found.metadata["Name"].lower().replace("_", "-"): found.version for found in distributions(path=paths)}
