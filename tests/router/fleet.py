@@ -97,8 +97,8 @@ def ask(server: RunningServer, prompt: str, max_tokens: int = 8) -> dict[str, An
 
 
 def stream(server: RunningServer, prompt: str, max_tokens: int = 8) -> list[Any]:
-    """The frames of a completion."""
-    body = GREEDY | {"prompt": prompt, "max_tokens": max_tokens, "stream": True}
+    """The frames of a completion, with one for each token, whether it has text or not."""
+    body = GREEDY | {"prompt": prompt, "max_tokens": max_tokens, "stream": True, "return_token_ids": True}
     reply = httpx.post(server.url + "/v1/completions", json=body, timeout=120)
     assert reply.status_code == 200, reply.text
     return frames(reply.text)

@@ -43,7 +43,7 @@ def test_groups_stay_where_their_prefix_is_and_replicas_share_the_work(fleet: Ru
         return [stats["prompt_tokens"] - before[name]["prompt_tokens"] for name, stats in replicas(fleet).items()]
 
     total = sum(reply["usage"]["prompt_tokens"] for replies in (first, *later) for reply in replies)
-    wait_until(lambda: sum(share()) == total)
+    wait_until(lambda: sum(share()) >= total)  # and a little more, if figures from before came late
     assert max(share()) / (total / 2) < 1.5
 
 

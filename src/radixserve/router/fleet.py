@@ -5,7 +5,6 @@ after it the client has seen text that nobody else would go on with, so it hears
 """
 
 import asyncio
-import contextlib
 import logging
 import uuid
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence, Set
@@ -26,14 +25,13 @@ from radixserve.explanation import Explanation
 from radixserve.messages import EngineInfo, EngineStats, GenerateRequest, Output, RequestFailed
 from radixserve.router.collector import ReplicaCollector
 from radixserve.router.failures import decode, raised
+from radixserve.router.members import POLL_S, Members
 from radixserve.router.remote_replica import RemoteReplica
 from radixserve.router.state import Member
 from radixserve.router.state_actor import SharedState
 
 DEPLOYMENT = "Engine"
 """Name of the deployment of the replicas."""
-POLL_S = 1.0
-"""Between two looks at the members."""
 MAX_ATTEMPTS = 3
 """Replicas that a request is sent to, one after the other, while they end before its first token."""
 
@@ -47,19 +45,25 @@ class Fleet:
     """The replicas behind `handle`. `close`: called at the end, on a thread."""
 
     def __init__(self, handle: DeploymentHandle, state: SharedState, app_name: str, close: Callable[[], None]) -> None:
-        self.dead = asyncio.Event()
-        self.replicas: dict[str, RemoteReplica] = {}
+        self._members = Members(handle, state)
+        self.dead = self._members.dead
         self.collector: Collector = ReplicaCollector(self.members)
         self._handle = handle
         self._state = state
         self._app_name = app_name
         self._close = close
         self._open: set[asyncio.Queue[_News]] = set()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def replicas(self) -> dict[str, RemoteReplica]:
+        """Those that live."""
+        return self._members.replicas
 
     @property
     def failure(self) -> RadixServeError | None:
-        """Set while no replica lives."""
-        return None if self.replicas else EngineDeadError("no replica lives: wait until one is started, or look at Ray's logs")
+        """Set while no replica lives, or Ray doesn't answer."""
+        return self._members.failure
 
     @property
     def stats(self) -> EngineStats:
@@ -74,14 +78,14 @@ class Fleet:
         """Waits until all replicas are ready; what one of them is. Raises ConfigError with the reason when they can't start."""
         while not await self._is_running():
             await asyncio.sleep(POLL_S)
-        await self._look()
-        self._following = asyncio.create_task(self._follow())
+        await self._members.look()
+        self._tasks = [asyncio.create_task(self._members.follow()), asyncio.create_task(self._end_with_cluster())]
         return min((member.info for member in self.members()), key=lambda info: info.limits.num_slots)
 
     async def stop(self) -> None:
         """Ends what `start` began, and whatever `close` ends."""
-        if hasattr(self, "_following"):
-            self._following.cancel()
+        for task in self._tasks:
+            task.cancel()
         await asyncio.to_thread(self._close)
 
     async def generate(self, requests: Sequence[GenerateRequest]) -> AsyncGenerator[tuple[int, Output], None]:
@@ -192,25 +196,11 @@ class Fleet:
             raise ConfigError(await self._state.ask("failure") or application.message)
         return bool(status == DeploymentStatus.HEALTHY)
 
-    async def _follow(self) -> None:
-        """Looks at the members for ever."""
-        while True:
-            await asyncio.sleep(POLL_S)
-            with contextlib.suppress(RayError):
-                await self._look()
-
-    async def _look(self) -> None:
-        members: list[Member] = await self._state.ask("members")
-        names = {member.name for member in members}
-        for name in self.replicas.keys() - names:
-            self.replicas.pop(name).dead.set()
-            logger.warning("replica %s is gone", name)
-        for member in members:
-            if member.name in self.replicas:
-                self.replicas[member.name].member = member
-            else:
-                self.replicas[member.name] = RemoteReplica(self._handle, member)
-                logger.info("replica %s is ready", member.name)
+    async def _end_with_cluster(self) -> None:
+        """Tells open requests that nobody will answer them."""
+        await self.dead.wait()
+        for news in self._open:
+            news.put_nowait(self.failure or EngineDeadError("the Ray cluster is gone"))
 
 
 def _sum(stats: Sequence[EngineStats]) -> EngineStats:

@@ -22,6 +22,9 @@ APP_NAME = "radixserve"
 OBJECT_STORE_BYTES = 256 << 20
 """For messages too large to travel by themselves: prompts of more than 25,000 tokens."""
 
+LOST_S = 10
+"""How long this process lives on when its own Ray has lost the head."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -58,6 +61,7 @@ def _connect(address: str | None) -> None:
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address is None:
         logger.info("starting Ray on this machine")
+        os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", str(LOST_S))  # its end is then the end of this process
         options |= {
             "address": "local",
             "include_dashboard": False,

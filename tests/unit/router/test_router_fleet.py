@@ -253,7 +253,7 @@ def test_a_replica_that_is_gone_is_forgotten_and_says_so() -> None:
         async with fleet_on(ray) as fleet:
             gone = fleet.replicas["x"]
             ray.names = ["y", "z"]
-            await fleet._look()
+            await fleet._members.look()
             assert list(fleet.replicas) == ["y", "z"]
             assert gone.dead.is_set()
             assert gone.failure is not None

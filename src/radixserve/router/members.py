@@ -1,0 +1,82 @@
+"""The living replicas, as the shared state knows them: looked at every POLL_S.
+
+A state that doesn't answer may be on its way back (Ray starts it anew), or the cluster is gone: until SILENT_S what was known
+holds, then nothing can be answered, and after LOST_S it is final.
+"""
+
+import asyncio
+import logging
+from typing import Any
+
+from ray.exceptions import RayError
+from ray.serve.handle import DeploymentHandle
+
+from radixserve.errors import EngineDeadError
+from radixserve.router.remote_replica import RemoteReplica
+from radixserve.router.state import Member
+from radixserve.router.state_actor import SharedState
+
+POLL_S = 1.0
+LOOK_S = 2.0
+"""What the state gets to answer."""
+SILENT_S = 5.0
+LOST_S = 30.0
+
+logger = logging.getLogger(__name__)
+
+
+class Members:
+    """Use it on one event loop."""
+
+    def __init__(self, handle: "DeploymentHandle[Any]", state: SharedState) -> None:
+        self.replicas: dict[str, RemoteReplica] = {}
+        """By name, in the order of their joining."""
+        self.dead = asyncio.Event()
+        """Set when the cluster is taken for gone."""
+        self._handle = handle
+        self._state = state
+        self._silent_s = 0.0
+        self._was_empty = False
+
+    @property
+    def failure(self) -> EngineDeadError | None:
+        """Why nothing can be answered now."""
+        if self._silent_s > SILENT_S:
+            return EngineDeadError("the Ray cluster doesn't answer: see whether it runs")
+        if not self.replicas:
+            return EngineDeadError("no replica lives: wait until one is started, or look at Ray's logs")
+        return None
+
+    async def follow(self) -> None:
+        """Looks until `dead`."""
+        loop = asyncio.get_running_loop()
+        heard_s = loop.time()
+        while self._silent_s < LOST_S:
+            await asyncio.sleep(POLL_S)
+            try:
+                async with asyncio.timeout(LOOK_S):
+                    await self.look()
+                heard_s = loop.time()
+            except (RayError, TimeoutError):
+                pass
+            self._silent_s = loop.time() - heard_s
+        self.dead.set()
+
+    async def look(self) -> None:
+        """Takes over who lives. Raises RayError where the state can't be reached.
+
+        That nobody lives counts when it is heard twice: a state that was started anew hears of all within a second.
+        """
+        members: list[Member] = await self._state.ask("members")
+        was_empty, self._was_empty = self._was_empty, not members
+        if not members and not was_empty:
+            return
+        for name in self.replicas.keys() - {member.name for member in members}:
+            self.replicas.pop(name).dead.set()
+            logger.warning("replica %s is gone", name)
+        for member in members:
+            if member.name in self.replicas:
+                self.replicas[member.name].member = member
+            else:
+                self.replicas[member.name] = RemoteReplica(self._handle, member)
+                logger.info("replica %s is ready", member.name)

@@ -1,0 +1,79 @@
+"""Who lives, by a state that may be silent for a while or for ever. Ray is played here."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+from ray.exceptions import RayActorError
+
+from radixserve.limits import Limits
+from radixserve.messages import EngineInfo, EngineStats
+from radixserve.router import members
+from radixserve.router.members import Members
+from radixserve.router.state import Member
+
+INFO = EngineInfo("fake", "float32", "cpu", Limits(50, 100, 100, 1), kv_bytes=0, num_threads=1)
+Answer = Sequence[str] | Exception
+
+
+class FakeState:
+    """Gives `answers` one by one, the last for ever."""
+
+    def __init__(self, *answers: Answer) -> None:
+        self.answers = list(answers)
+
+    async def ask(self, method: str) -> list[Member]:
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return [Member(name, INFO, EngineStats()) for name in answer]
+
+
+def members_on(*answers: Answer) -> Members:
+    return Members(None, FakeState(*answers))  # type: ignore[arg-type]
+
+
+def test_nobody_counts_when_it_is_heard_twice() -> None:
+    async def run() -> list[tuple[list[str], bool]]:
+        found = members_on(["a"], [], ["a"], [], [])
+        seen = []
+        for _ in range(5):
+            await found.look()
+            seen.append((list(found.replicas), found.failure is None))
+        return seen
+
+    assert asyncio.run(run()) == [(["a"], True)] * 4 + [([], False)]
+
+
+def test_a_silent_cluster_fails_requests_and_then_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(members, "POLL_S", 0.0)
+    monkeypatch.setattr(members, "SILENT_S", 0.0)
+    monkeypatch.setattr(members, "LOST_S", 0.05)
+
+    async def run() -> Members:
+        found = members_on(["a"], RayActorError())
+        await found.look()
+        assert found.failure is None
+        await found.follow()
+        return found
+
+    found = asyncio.run(run())
+    assert found.dead.is_set()
+    assert "the Ray cluster doesn't answer" in str(found.failure)
+    assert list(found.replicas) == ["a"]
+
+
+def test_a_state_that_comes_back_is_heard_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(members, "POLL_S", 0.0)
+
+    async def run() -> Members:
+        found = members_on(["a"], RayActorError(), RayActorError(), ["a", "b"])
+        following = asyncio.create_task(found.follow())
+        while "b" not in found.replicas:
+            await asyncio.sleep(0)
+        following.cancel()
+        return found
+
+    found = asyncio.run(run())
+    assert found.failure is None
+    assert not found.dead.is_set()
