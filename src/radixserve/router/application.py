@@ -27,7 +27,7 @@ from radixserve.server.service import Service
 from radixserve.text.tokenizer import Tokenizer
 
 MAX_ONGOING = 100_000
-"""Requests at one replica: more than there ever are. The engine queues, the router weighs its queue."""
+"""Requests at one replica or front: more than there ever are. The engine queues, the router weighs its queue."""
 DRAIN_S = 600.0
 """What a replica that leaves gets to finish its requests."""
 HEALTH_EVERY_S = 1.0
@@ -88,4 +88,4 @@ def build(args: dict[str, Any]) -> Application:
         fields = known if config is None else {field.name for field in dataclasses.fields(config)}
         if unknown := given.keys() - fields:
             raise ConfigError(f"{name} has {', '.join(sorted(unknown))}: known are {', '.join(sorted(fields))}")
-    return serve.deployment(Front).bind(replicas(engine, policy), engine, server, policy)
+    return serve.deployment(Front, max_ongoing_requests=MAX_ONGOING).bind(replicas(engine, policy), engine, server, policy)
