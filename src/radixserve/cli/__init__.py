@@ -110,7 +110,9 @@ app.command(
   radixserve simulate run.jsonl --export trace.jsonl""",
 )
 
-bench = App(name="bench", help="Measure the radix tree, structured output, or a server.", help_epilogue="")
+bench = App(
+    name="bench", help="Measure servers, the radix tree, structured output, adapters, or the steps of a model.", help_epilogue=""
+)
 bench.command(
     "radixserve.cli.bench:tree",
     help="Measure the radix tree alone: no model, no server.",
