@@ -9,7 +9,7 @@ from collections.abc import Callable
 import uvloop
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 
 from radixserve.config import EngineConfig, ServerConfig, check_at_least
 from radixserve.errors import ConfigError, EngineDeadError
@@ -34,6 +34,37 @@ from radixserve.text.dialect import Dialect
 from radixserve.text.tokenizer import Tokenizer
 
 BACKLOG = 2048
+
+ROUTES: list[BaseRoute] = [
+    Route("/v1/completions", completions, methods=["POST"]),
+    Route("/v1/chat/completions", chat_completions, methods=["POST"]),
+    Route("/v1/responses", create_response, methods=["POST"]),
+    Route("/v1/responses/{name}", get_response),
+    Route("/v1/responses/{name}", delete_response, methods=["DELETE"]),
+    Route("/v1/messages", messages, methods=["POST"]),
+    Route("/v1/messages/count_tokens", count_tokens, methods=["POST"]),
+    Route("/generate", generate, methods=["POST"]),
+    Route("/abort_request", control.abort_request, methods=["POST"]),
+    Route("/v1/embeddings", admin.embeddings, methods=["POST"]),
+    Route("/v1/models", admin.models),
+    Route("/v1/models/{name:path}", admin.model),
+    Route("/health", admin.health),
+    Route("/health_generate", admin.health_generate),
+    Route("/metrics", admin.metrics),
+    Route("/server_info", admin.server_info),
+    Route("/get_model_info", admin.model_info),
+    Route("/version", admin.version),
+    Route("/flush_cache", admin.flush_cache, methods=["POST"]),
+    Route("/update_weights", control.update_weights, methods=["POST"]),
+    Route("/v1/load_lora_adapter", control.load_adapter, methods=["POST"]),
+    Route("/v1/unload_lora_adapter", control.unload_adapter, methods=["POST"]),
+    *cache_routes.ROUTES,
+    *live_page.ROUTES,
+    Route("/tokenize", admin.tokenize, methods=["POST"]),
+    Route("/detokenize", admin.detokenize, methods=["POST"]),
+    Route("/tokenizer_info", admin.tokenizer_info),
+    Route("/openapi.json", openapi),
+]
 
 
 def serve(engine: EngineConfig, server: ServerConfig, make_backend: Callable[[], Backend] = EngineClient) -> int:
@@ -74,43 +105,13 @@ def check_adapters(engine: EngineConfig, server: ServerConfig) -> None:
 
 def make_app(service: Service) -> Starlette:
     """The ASGI application."""
-    routes = [
-        Route("/v1/completions", completions, methods=["POST"]),
-        Route("/v1/chat/completions", chat_completions, methods=["POST"]),
-        Route("/v1/responses", create_response, methods=["POST"]),
-        Route("/v1/responses/{name}", get_response),
-        Route("/v1/responses/{name}", delete_response, methods=["DELETE"]),
-        Route("/v1/messages", messages, methods=["POST"]),
-        Route("/v1/messages/count_tokens", count_tokens, methods=["POST"]),
-        Route("/generate", generate, methods=["POST"]),
-        Route("/abort_request", control.abort_request, methods=["POST"]),
-        Route("/v1/embeddings", admin.embeddings, methods=["POST"]),
-        Route("/v1/models", admin.models),
-        Route("/v1/models/{name:path}", admin.model),
-        Route("/health", admin.health),
-        Route("/health_generate", admin.health_generate),
-        Route("/metrics", admin.metrics),
-        Route("/server_info", admin.server_info),
-        Route("/get_model_info", admin.model_info),
-        Route("/version", admin.version),
-        Route("/flush_cache", admin.flush_cache, methods=["POST"]),
-        Route("/update_weights", control.update_weights, methods=["POST"]),
-        Route("/v1/load_lora_adapter", control.load_adapter, methods=["POST"]),
-        Route("/v1/unload_lora_adapter", control.unload_adapter, methods=["POST"]),
-        *cache_routes.ROUTES,
-        *live_page.ROUTES,
-        Route("/tokenize", admin.tokenize, methods=["POST"]),
-        Route("/detokenize", admin.detokenize, methods=["POST"]),
-        Route("/tokenizer_info", admin.tokenizer_info),
-        Route("/openapi.json", openapi),
-    ]
     middleware = [Middleware(RequestLogMiddleware, metrics=service.metrics, tracer=service.tracer)]
     if service.config.api_key:
         middleware.append(Middleware(ApiKeyMiddleware, api_key=service.config.api_key))
     else:
         middleware.append(Middleware(BrowserGuardMiddleware, host=service.config.host))
     middleware.append(Middleware(GateMiddleware, gate=service.gate))
-    app = Starlette(routes=routes, middleware=middleware, exception_handlers=EXCEPTION_HANDLERS)
+    app = Starlette(routes=ROUTES, middleware=middleware, exception_handlers=EXCEPTION_HANDLERS)
     app.router.redirect_slashes = False
     app.state.service = service
     return app

@@ -31,7 +31,6 @@ NAMES = {
 }
 """What this route calls the fields of SamplingParams."""
 
-
 CONSTRAINTS = ("json_schema", "regex", "ebnf", "structural_tag")
 """Fields of `sampling_params` that hold the answer to a language."""
 

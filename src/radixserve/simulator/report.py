@@ -18,7 +18,6 @@ WIDTH = 160
 """Of a table that goes to a file, in characters."""
 VARYING = ("replicas", "router", "policy", "order", "page_size", "num_slots")
 
-
 OVERLOADED = 1.5
 """An engine that needs so many times as long as its requests took to arrive has fallen behind."""
 

@@ -89,7 +89,7 @@ class Leader:
                 raise self.blame(PeerLostError(f"rank {rank}: {error}")) from error
 
     def updated(self) -> list[str | None]:
-        """Waits until all have tried to load other weights; what came of it, rank by rank from 1 on."""
+        """Waits until all have tried to load other weights or an adapter; what came of it, rank by rank from 1 on."""
         return [frame.error for frame in self._hear(Updated)]
 
     def blame(self, lost: PeerLostError) -> RankError | ConfigError:

@@ -1,7 +1,7 @@
 """What rank 0 and another rank say to each other, over a socket between the two processes: msgpack structs, in order.
 
 Rank 0 says what to begin with, then of each step its messages, its plan and the sampled tokens. The other says that it is ready,
-and then nothing but what came of new weights, or why it can't go on. Tensors go another way (`group`).
+and then nothing but what came of new weights and adapters, or why it can't go on. Tensors go another way (`group`).
 """
 
 import contextlib
@@ -60,7 +60,7 @@ class Tokens(msgspec.Struct, frozen=True, tag=True):
 
 
 class Updated(msgspec.Struct, frozen=True, tag=True):
-    """What came of an order to load other weights: None, or why they can't be."""
+    """What came of an order to load other weights or an adapter: None, or why it can't be."""
 
     error: str | None
 
