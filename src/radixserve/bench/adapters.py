@@ -20,7 +20,8 @@ from rich.table import Table
 from safetensors.torch import save_file
 
 from radixserve.bench import report
-from radixserve.config import Dtype, EngineConfig, check_at_least, check_can_write
+from radixserve.bench.model_options import ModelOptions
+from radixserve.config import check_at_least, check_can_write
 from radixserve.errors import ConfigError
 from radixserve.llm import LLM
 from radixserve.messages import FlushRequest, GenerateRequest
@@ -38,20 +39,8 @@ COUNTS = (0, 1, 4, 16)
 
 
 @dataclass(frozen=True, kw_only=True)
-class AdapterBenchOptions:
+class AdapterBenchOptions(ModelOptions):
     """What to run, and on what."""
-
-    model: str = "smollm2-135m"
-    """Name of a built-in model, a Hugging Face directory or hub name, or a GGUF file."""
-
-    dtype: Dtype = "auto"
-    """Of weights and KV."""
-
-    device: str = "auto"
-    """Where the model runs: cpu, cuda, cuda:1. auto: cuda when there is one."""
-
-    num_threads: int | None = None
-    """Threads of the model on a CPU; by default as many as the affinity mask gives."""
 
     rank: int = 16
     """Of every adapter."""
@@ -96,11 +85,7 @@ def run(options: AdapterBenchOptions) -> int:
     model = load_config(Path(resolve(options.model)))
     with TemporaryDirectory() as folder:
         adapters = {f"adapter-{i}": _write_adapter(Path(folder) / str(i), model, options.rank, i) for i in range(max(COUNTS))}
-        config = EngineConfig(
-            model=options.model,
-            dtype=options.dtype,
-            device=options.device,
-            num_threads=options.num_threads,
+        config = options.engine_config(
             max_running=options.num_requests,
             num_slots=options.num_requests * (options.prompt_len + options.output_len),
             adapter=tuple(f"{name}={directory}" for name, directory in adapters.items()),

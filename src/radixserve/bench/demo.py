@@ -18,9 +18,10 @@ from radixserve.bench import demo_report, report
 from radixserve.bench.comparison import Comparison, Run, merge
 from radixserve.bench.demo_workloads import FULL, QUICK, demo_workloads
 from radixserve.bench.loop import Answers, ClosedLoop, SteppedEngine, by_turn, flush
+from radixserve.bench.model_options import ModelOptions
 from radixserve.bench.record import Record
 from radixserve.bench.workloads import TokenSession, Turn, Workload
-from radixserve.config import Dtype, EngineConfig, check_at_least, check_can_write
+from radixserve.config import Dtype, check_at_least, check_can_write
 from radixserve.engine.build import build_engine
 from radixserve.errors import ConfigError
 from radixserve.limits import Limits
@@ -31,20 +32,11 @@ EXACT_DTYPES = ("float32", "float64")
 
 
 @dataclass(frozen=True, kw_only=True)
-class DemoOptions:
+class DemoOptions(ModelOptions):
     """What to run the demo on."""
-
-    model: str = "smollm2-135m"
-    """Name of a built-in model, a Hugging Face directory or hub name, or a GGUF file."""
 
     dtype: Dtype = "auto"
     """Of weights and KV. float32 must give identical answers with and without the cache."""
-
-    device: str = "auto"
-    """Where the model runs: cpu, cuda, cuda:1. auto: cuda when there is one."""
-
-    num_threads: int | None = None
-    """Threads of the model on a CPU; by default as many as the affinity mask gives."""
 
     quick: bool = False
     """Run a smaller share of each workload: under two minutes on two cores."""
@@ -68,11 +60,7 @@ def run(options: DemoOptions) -> int:
     check_can_write("output_file", options.output_file)
     console = Console(stderr=True)
     with console.status(f"loading {options.model}, twice"):
-        config = EngineConfig(
-            model=options.model,
-            dtype=options.dtype,
-            device=options.device,
-            num_threads=options.num_threads,
+        config = options.engine_config(
             num_slots=options.num_slots,
         )
         cached = build_engine(config)

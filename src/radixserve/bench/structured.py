@@ -16,28 +16,17 @@ from rich.console import Console
 from rich.table import Table
 
 from radixserve.bench import report
+from radixserve.bench.model_options import ModelOptions
 from radixserve.bench.structured_workload import SCHEMA, conversation, make_notes
-from radixserve.config import Dtype, EngineConfig, check_at_least, check_can_write
+from radixserve.config import check_at_least, check_can_write
 from radixserve.errors import ConfigError
 from radixserve.llm import LLM
 from radixserve.sampling_params import Grammar, SamplingParams
 
 
 @dataclass(frozen=True, kw_only=True)
-class StructuredBenchOptions:
+class StructuredBenchOptions(ModelOptions):
     """What to run, and on what."""
-
-    model: str = "smollm2-135m"
-    """Name of a built-in model, a Hugging Face directory or hub name, or a GGUF file."""
-
-    dtype: Dtype = "auto"
-    """Of weights and KV."""
-
-    device: str = "auto"
-    """Where the model runs: cpu, cuda, cuda:1. auto: cuda when there is one."""
-
-    num_threads: int | None = None
-    """Threads of the model on a CPU; by default as many as the affinity mask gives."""
 
     num_requests: int = 32
     """Records to make, with each of the four engines."""
@@ -144,11 +133,7 @@ def _measure(options: StructuredBenchOptions, validator: Any, *, prefix_cache: b
 
 
 def _engine(options: StructuredBenchOptions, *, prefix_cache: bool, jump_forward: bool) -> LLM:
-    config = EngineConfig(
-        model=options.model,
-        dtype=options.dtype,
-        device=options.device,
-        num_threads=options.num_threads,
+    config = options.engine_config(
         max_running=options.concurrency,
         prefix_cache=prefix_cache,
         jump_forward=jump_forward,

@@ -136,7 +136,7 @@ def describe(info: EngineInfo, name: str, listener: socket.socket, replicas: Seq
     kv_events = info.settings.get("kv_events_endpoint")
     heads = " + ".join(str(rank.num_heads) for rank in info.ranks)
     return (
-        f"RadixServe {radixserve.__version__} serves {name} ({info.dtype} on {info.device}, {info.num_threads} threads)\n"
+        f"RadixServe {radixserve.__version__} serves {name} ({info.dtype} on {info.device}, threads: {info.num_threads})\n"
         f"  kernels: {info.kernels}\n"
         f"  KV pool {limits.num_slots} tokens, {info.kv_bytes / 2**20:.0f} MiB, page size {limits.page_size}\n"
         f"  prompt and answer at most {1 + limits.max_output(1)} tokens, of a context of {limits.max_context_len}\n"
