@@ -75,7 +75,7 @@ def evictions(engine: Engine) -> list[tuple[int, int, int, int]]:
     budget=st.sampled_from([1, 5, 16, 64]),
     max_running=st.sampled_from([1, 3, 8]),
     order=st.sampled_from(["prefix", "tree", "fcfs"]),
-    policy=st.sampled_from(["lru", "lfu", "fifo", "slru", "priority"]),
+    policy=st.sampled_from(["lru", "lfu", "fifo", "slru", "priority", "learned"]),
     decode_reserve=st.sampled_from([0, 4]),
     stops=st.booleans(),
 )

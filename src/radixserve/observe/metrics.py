@@ -23,7 +23,7 @@ GAUGES = {
 }
 COUNTERS = {
     "num_steps": ("steps", "Steps of the model"),
-    "prompt_tokens": ("prompt_tokens", "Prompt tokens of admitted requests, each request counted once"),
+    "prompt_tokens": ("prompt_tokens", "Prompt tokens of requests that were admitted and have ended, each counted once"),
     "cached_tokens": ("cached_tokens", "Prompt tokens reused from the cache at first admission"),
     "computed_tokens": ("computed_tokens", "Positions that the model ran, recomputation after preemption included"),
     "generated_tokens": ("generated_tokens", "Tokens generated"),

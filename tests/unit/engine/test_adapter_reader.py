@@ -13,7 +13,7 @@ from tests.hash_runner import hash_engine
 
 
 class SlowWeights:
-    """Reads a directory when it is told to. `put` and `removed`: numbers."""
+    """Reads a directory when it is told to. `present`: what was put and not removed, by number."""
 
     reads_files = True
 
