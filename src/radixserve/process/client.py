@@ -105,6 +105,7 @@ class EngineClient:
         self._supervisor = asyncio.create_task(self._supervise())
         info = await self._info
         self._channel.wait_connected()
+        shutil.rmtree(self._folder)  # connected sockets don't need their paths, and whoever kills us leaves none behind
         return info
 
     async def stop(self) -> None:

@@ -145,6 +145,15 @@ def test_choices_are_numbered_and_seeded() -> None:
     asyncio.run(scenario())
 
 
+def test_a_client_that_is_connected_leaves_nothing_behind_however_it_ends() -> None:
+    async def scenario() -> None:
+        async with started() as client:
+            assert not client._folder.exists()
+            assert list(await collect(client, ask())) == [0]
+
+    asyncio.run(scenario())
+
+
 def test_many_streams_at_once_with_one_user_id() -> None:
     async def scenario() -> None:
         async with started() as client:
