@@ -76,6 +76,9 @@ class EngineReplica:
         except RadixServeError as error:
             return failed(error)
 
+    async def ping(self) -> None:
+        """Returns: whoever asks learns that a replica can be reached."""
+
     async def watch(self, name: str) -> AsyncGenerator[CacheNews, None]:
         """Streams what happens in the cache of the replica `name`, beginning with a snapshot; nothing if that isn't this one."""
         if name != self.name:
@@ -106,6 +109,7 @@ class EngineReplica:
         if hasattr(self, "_supervising"):
             self._supervising.cancel()
             self._reporting.cancel()
+            self._state.tell("leave", self.name)  # a state that was started anew doesn't know that it was to drain
         await self._client.stop()
 
     def _take_page_news(self, news: PageNews) -> None:

@@ -15,12 +15,13 @@ import msgspec
 from prometheus_client.registry import Collector
 from ray import serve
 from ray.exceptions import RayError, RayTaskError
+from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 from ray.serve.schema import DeploymentStatus
 
 from radixserve.cache_report import CacheReport
 from radixserve.config import EngineConfig
-from radixserve.errors import ConfigError, EngineDeadError, InvalidRequestError, RadixServeError
+from radixserve.errors import BusyError, ConfigError, EngineDeadError, InvalidRequestError, RadixServeError
 from radixserve.explanation import Explanation
 from radixserve.messages import EngineInfo, EngineStats, GenerateRequest, Output, RequestFailed
 from radixserve.router.collector import ReplicaCollector
@@ -76,9 +77,8 @@ class Fleet:
 
     async def start(self, config: EngineConfig) -> EngineInfo:
         """Waits until all replicas are ready; what one of them is. Raises ConfigError with the reason when they can't start."""
-        while not await self._is_running():
+        while not (await self._is_running() and await self._members.look()):
             await asyncio.sleep(POLL_S)
-        await self._members.look()
         self._tasks = [asyncio.create_task(self._members.follow()), asyncio.create_task(self._end_with_cluster())]
         return min((member.info for member in self.members()), key=lambda info: info.limits.num_slots)
 
@@ -113,7 +113,7 @@ class Fleet:
 
     async def abort(self, request_ids: Set[str] | None) -> int:
         """Aborts the choices of these HTTP requests, or all, on all replicas; returns how many they were."""
-        return sum(await self._ask_all(lambda replica: replica.abort(request_ids)))
+        return sum((await self._ask_all(lambda replica: replica.abort(request_ids))).values())
 
     def fail_open(self, reason: str) -> int:
         """Ends every open request with RadixServeError(reason); returns how many there were."""
@@ -123,13 +123,15 @@ class Fleet:
 
     async def flush(self) -> str:
         """Empties all trees. Raises BusyError naming the replicas that are busy; the others are flushed."""
-        results = await self._ask_all(lambda replica: replica.flush())
-        return "; ".join(f"{name}: {message}" for name, message in zip(self.replicas, results, strict=True))
+        results = await self._ask_all(_flush)
+        if busy := [f"replica {name}: {error}" for name, error in results.items() if isinstance(error, BusyError)]:
+            raise BusyError("; ".join(busy))
+        return "; ".join(f"{name}: {message}" for name, message in results.items())
 
     async def explain(self, request_id: str) -> list[Explanation]:
         """Of a recent request, wherever it ran."""
         found = await self._ask_all(lambda replica: replica.explain(request_id))
-        return [explanation for some in found for explanation in some]
+        return [explanation for some in found.values() for explanation in some]
 
     async def update_weights(self, model: str) -> str:
         """Refused: a replica that is started later would have other weights."""
@@ -145,8 +147,8 @@ class Fleet:
 
     async def _run(self, request: GenerateRequest, first_number: int, news: "asyncio.Queue[_News]") -> None:
         """One request to its end; its choices are numbered from `first_number` on."""
-        request = msgspec.structs.replace(request, rid=uuid.uuid4().hex)
         for attempt in range(MAX_ATTEMPTS):
+            request = msgspec.structs.replace(request, rid=uuid.uuid4().hex)
             has_begun = False
             try:
                 async with aclosing(self._stream(request)) as events:
@@ -166,6 +168,8 @@ class Fleet:
             except Exception as error:
                 news.put_nowait(error)
                 return
+            finally:
+                self._state.tell("ended", request.rid)
 
     async def _stream(self, request: GenerateRequest) -> AsyncGenerator[tuple[int, Output], None]:
         """What a replica answers. Raises EngineDeadError when it ends on the way."""
@@ -180,13 +184,26 @@ class Fleet:
             if isinstance(error, EngineDeadError):
                 raise EngineDeadError("the replica that ran this request has lost its engine") from None
             raise
-        except RayError as error:
+        except (RayError, RayServeException) as error:
             raise EngineDeadError(f"the replica that ran this request is gone ({type(error).__name__})") from None
         finally:
             stream.cancel()
 
-    async def _ask_all(self, ask: Callable[[RemoteReplica], Coroutine[Any, Any, T]]) -> list[T]:
-        return await asyncio.gather(*[ask(replica) for replica in self.replicas.values()])
+    async def _ask_all(self, ask: Callable[[RemoteReplica], Coroutine[Any, Any, T]]) -> dict[str, T]:
+        """What each answers, by name, but for those that leave or are gone: nothing reaches them. Raises what they raise."""
+
+        async def answer(replica: RemoteReplica) -> T | EngineDeadError:
+            try:
+                return await ask(replica)
+            except EngineDeadError as error:
+                return error
+
+        asked = {name: replica for name, replica in self.replicas.items() if not replica.member.draining}
+        answers = await asyncio.gather(*map(answer, asked.values()))
+        found = {name: one for name, one in zip(asked, answers, strict=True) if not isinstance(one, EngineDeadError)}
+        if not found:
+            raise self.failure or EngineDeadError("no replica answers: all of them leave, or have just ended")
+        return found
 
     async def _is_running(self) -> bool:
         """Whether the application is up. Raises ConfigError when it never will be."""
@@ -201,6 +218,13 @@ class Fleet:
         await self.dead.wait()
         for news in self._open:
             news.put_nowait(self.failure or EngineDeadError("the Ray cluster is gone"))
+
+
+async def _flush(replica: RemoteReplica) -> str | BusyError:
+    try:
+        return await replica.flush()
+    except BusyError as error:
+        return error
 
 
 def _sum(stats: Sequence[EngineStats]) -> EngineStats:

@@ -1,7 +1,7 @@
 """The living replicas, as the shared state knows them: looked at every POLL_S.
 
-A state that doesn't answer may be on its way back (Ray starts it anew), or the cluster is gone: until SILENT_S what was known
-holds, then nothing can be answered, and after LOST_S it is final.
+A state that doesn't answer may be on its way back (Ray starts it anew): what was known holds as long as any replica answers. Where
+none does either, the cluster is gone: what was known holds until SILENT_S, then nothing can be answered, and after LOST_S for ever.
 """
 
 import asyncio
@@ -9,6 +9,7 @@ import logging
 from typing import Any
 
 from ray.exceptions import RayError
+from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 
 from radixserve.errors import EngineDeadError
@@ -53,24 +54,21 @@ class Members:
         heard_s = loop.time()
         while self._silent_s < LOST_S:
             await asyncio.sleep(POLL_S)
-            try:
-                async with asyncio.timeout(LOOK_S):
-                    await self.look()
-                heard_s = loop.time()
-            except (RayError, TimeoutError):
-                pass
-            self._silent_s = loop.time() - heard_s
+            is_heard = await self._state_answers() or await self._some_replica_answers()
+            now_s = loop.time()
+            heard_s = now_s if is_heard else heard_s
+            self._silent_s = now_s - heard_s
         self.dead.set()
 
-    async def look(self) -> None:
-        """Takes over who lives. Raises RayError where the state can't be reached.
+    async def look(self) -> bool:
+        """Takes over who lives; whether any does. Raises RayError where the state can't be reached.
 
         That nobody lives counts when it is heard twice: a state that was started anew hears of all within a second.
         """
         members: list[Member] = await self._state.ask("members")
         was_empty, self._was_empty = self._was_empty, not members
         if not members and not was_empty:
-            return
+            return bool(self.replicas)
         for name in self.replicas.keys() - {member.name for member in members}:
             self.replicas.pop(name).dead.set()
             logger.warning("replica %s is gone", name)
@@ -80,3 +78,23 @@ class Members:
             else:
                 self.replicas[member.name] = RemoteReplica(self._handle, member)
                 logger.info("replica %s is ready", member.name)
+        return bool(self.replicas)
+
+    async def _state_answers(self) -> bool:
+        try:
+            async with asyncio.timeout(LOOK_S):
+                await self.look()
+        except (RayError, TimeoutError):
+            return False
+        return True
+
+    async def _some_replica_answers(self) -> bool:
+        answer = self._handle.ping.remote()
+        try:
+            async with asyncio.timeout(LOOK_S):
+                await answer
+        except (RayError, RayServeException, TimeoutError):
+            return False
+        finally:
+            answer.cancel()
+        return True

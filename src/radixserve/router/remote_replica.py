@@ -5,6 +5,7 @@ from collections.abc import Callable, Set
 from typing import Any
 
 from ray.exceptions import RayError
+from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 
 from radixserve.cache_report import CacheTop
@@ -70,7 +71,7 @@ class RemoteReplica:
     async def _ask(self, method: str, *args: Any) -> Any:
         try:
             answer = await self._handle.ask.remote(self.member.name, method, *args)
-        except RayError as error:
+        except (RayError, RayServeException) as error:
             raise EngineDeadError(f"the replica {self.member.name} is gone ({type(error).__name__})") from None
         if isinstance(answer, RequestFailed):
             raise raised(answer)
@@ -82,7 +83,7 @@ class RemoteReplica:
             async for news in stream:
                 if self.on_cache_news is not None:
                     self.on_cache_news(news)
-        except RayError:
+        except (RayError, RayServeException):
             pass  # it is gone; whoever looks at it learns it by `dead`
         finally:
             stream.cancel()

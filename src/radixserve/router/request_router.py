@@ -1,11 +1,12 @@
 """Ray Serve's choice of a replica, handed to the shared state: one of these lives in every process that holds a handle.
 
 What a handle sends has as its first argument either the GenerateRequest to route or the name of the replica that it is for. Where
-the state can't be reached or knows none of the replicas, Serve chooses as it would without us.
+the state doesn't answer or knows none of the replicas, Serve chooses as it would without us. The end of a request is told by
+who sent it (see `fleet`): Serve knows of no end of one that is cancelled on its way to a replica.
 """
 
+import asyncio
 import logging
-from typing import Any
 
 from ray.exceptions import RayError
 from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, RunningReplica
@@ -14,6 +15,9 @@ from radixserve.messages import GenerateRequest
 from radixserve.req import ExtraKey
 from radixserve.router.state_actor import SharedState
 from radixserve.routing.prompt import Prompt
+
+ROUTE_S = 2.0
+"""What the state gets to choose. Calls to one that Ray starts anew wait until it is there."""
 
 logger = logging.getLogger(__name__)
 
@@ -24,8 +28,6 @@ class PrefixRequestRouter(RequestRouter):  # type: ignore[misc]  # which has no 
     def initialize_state(self, policy: str) -> None:
         """Finds the shared state."""
         self._state = SharedState(self.app_name, policy)
-        self._rids: dict[str, str] = {}
-        """Of requests that are with a replica: our ids by Serve's."""
 
     async def choose_replicas(
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
@@ -42,17 +44,6 @@ class PrefixRequestRouter(RequestRouter):  # type: ignore[misc]  # which has no 
                 name = None
         return [[replicas[name]]] if name in replicas else [candidate_replicas]
 
-    def on_request_routed(self, pending_request: PendingRequest, replica_id: ReplicaID, result: Any) -> None:
-        """Remembers what to end when Serve says so."""
-        if isinstance(request := pending_request.args[0], GenerateRequest):
-            self._rids[pending_request.metadata.internal_request_id] = request.rid
-
-    def on_request_completed(self, replica_id: ReplicaID, internal_request_id: str) -> None:
-        """A request has ended, whatever the reason."""
-        rid = self._rids.pop(internal_request_id, None)
-        if rid is not None:
-            self._state.tell("ended", rid)
-
     def update_replicas(self, replicas: list[RunningReplica]) -> None:
         """Those that are there no more are draining, or dead."""
         before = set(self.curr_replicas)
@@ -67,9 +58,10 @@ class PrefixRequestRouter(RequestRouter):  # type: ignore[misc]  # which has no 
 
     async def _route(self, rid: str, prompt: Prompt, names: list[str]) -> str | None:
         try:
-            return await self._state.ask("route", rid, prompt, names)  # type: ignore[no-any-return]
-        except RayError as error:
-            logger.warning("the router's state can't be reached, a request goes where Ray Serve sends it: %s", error)
+            async with asyncio.timeout(ROUTE_S):
+                return await self._state.ask("route", rid, prompt, names)  # type: ignore[no-any-return]
+        except (RayError, TimeoutError) as error:
+            logger.warning("the router's state doesn't answer, a request goes where Ray Serve sends it: %r", error)
             return None
         except BaseException:  # cancelled on the way: it may be counted by now
             self._state.tell("ended", rid)

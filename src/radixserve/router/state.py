@@ -46,8 +46,8 @@ class RouterState:
         self._failure: str | None = None
 
     def join(self, name: str, info: EngineInfo) -> None:
-        """A replica is ready, with an empty cache as far as is known here."""
-        if name not in self._gone:
+        """A replica is ready, with an empty cache as far as is known here. Who joins again keeps what is known."""
+        if name not in self._gone and name not in self._members:
             self._router.join(name, info.limits.num_slots)
             self._members[name] = Member(name, info, EngineStats())
 

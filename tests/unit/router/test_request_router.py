@@ -10,6 +10,7 @@ from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, R
 
 from radixserve.messages import GenerateRequest
 from radixserve.req import ExtraKey, token_bytes
+from radixserve.router import request_router
 from radixserve.router.request_router import PrefixRequestRouter
 from radixserve.routing.prompt import Prompt
 from radixserve.sampling_params import SamplingParams
@@ -50,14 +51,8 @@ class FakeReplica:
 
 
 @dataclass
-class Metadata:
-    internal_request_id: str
-
-
-@dataclass
 class Pending:
     args: tuple[Any, ...]
-    metadata: Metadata
 
 
 REPLICAS = [FakeReplica(Id("a")), FakeReplica(Id("b"))]
@@ -66,12 +61,11 @@ REPLICAS = [FakeReplica(Id("a")), FakeReplica(Id("b"))]
 def router_on(state: FakeState) -> PrefixRequestRouter:
     router = object.__new__(PrefixRequestRouter)  # without the event loop and the metrics of a handle
     router._state = state  # type: ignore[assignment]
-    router._rids = {}
     return router
 
 
 def pending(*args: Any) -> PendingRequest:
-    return cast(PendingRequest, Pending(args, Metadata("internal")))
+    return cast(PendingRequest, Pending(args))
 
 
 def chosen(state: FakeState, *args: Any) -> list[list[str]]:
@@ -97,6 +91,16 @@ def test_serve_chooses_where_the_state_can_t(choice: str | BaseException | None)
     assert chosen(FakeState(choice), REQUEST) == [["a", "b"]]
 
 
+def test_serve_chooses_where_the_state_is_silent(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    class SilentState(FakeState):
+        async def ask(self, method: str, *args: Any) -> str | None:
+            return await asyncio.Event().wait() and None
+
+    monkeypatch.setattr(request_router, "ROUTE_S", 0.0)
+    assert chosen(SilentState(None), REQUEST) == [["a", "b"]]
+    assert "a request goes where Ray Serve sends it: TimeoutError" in caplog.text
+
+
 def test_a_call_to_a_replica_that_is_gone_is_answered_by_another() -> None:
     assert chosen(FakeState(None), "c", "flush") == [["a", "b"]]
     assert chosen(FakeState(None)) == [["a", "b"]]
@@ -106,16 +110,6 @@ def test_a_request_that_is_cancelled_on_its_way_is_ended() -> None:
     state = FakeState(asyncio.CancelledError())
     with pytest.raises(asyncio.CancelledError):
         chosen(state, REQUEST)
-    assert state.told == [("ended", "rid")]
-
-
-def test_the_end_of_a_request_is_told_once_by_our_id() -> None:
-    state = FakeState("a")
-    router, replica = router_on(state), cast(ReplicaID, Id("a"))
-    router.on_request_routed(pending(REQUEST), replica, None)
-    router.on_request_routed(pending("a", "flush"), replica, None)
-    for _ in range(2):
-        router.on_request_completed(replica, "internal")
     assert state.told == [("ended", "rid")]
 
 

@@ -38,6 +38,7 @@ class FakeRay:
     def __init__(self, *scripts: Script, names: Iterable[str] = ("x", "y")) -> None:
         self.scripts = list(scripts)
         self.names = list(names)
+        self.draining: set[str] = set()
         self.told: list[tuple[str, ...]] = []
         self.sent: list[GenerateRequest] = []
         self.asked: list[tuple[Any, ...]] = []
@@ -62,7 +63,9 @@ class FakeRay:
 
     async def _ask(self, name: str, method: str, *args: Any) -> Any:
         self.asked.append((name, method, *args))
-        return self.answers[name]
+        if isinstance(answer := self.answers[name], Exception):
+            raise answer
+        return answer
 
 
 class Remote:
@@ -104,7 +107,7 @@ class FakeState:
     async def ask(self, method: str) -> list[Member]:
         assert method == "members"
         stats = EngineStats(num_running=1, prompt_tokens=10, finished={"stop": 2})
-        return [Member(name, INFO, stats) for name in self.ray.names]
+        return [Member(name, INFO, stats, draining=name in self.ray.draining) for name in self.ray.names]
 
     def tell(self, method: str, *args: str) -> None:
         self.ray.told.append((method, *args))
@@ -137,7 +140,9 @@ def test_a_request_that_was_lost_before_its_first_token_is_sent_again() -> None:
     ray = FakeRay([LOST], [EngineDeadError("killed")], ANSWER)
     assert [out.text for _, out in answer(ray, REQUEST)] == ["a", "b"]
     assert len(ray.sent) == 3
-    assert ray.told == [("started", ray.sent[0].rid)]
+    first, second, third = [request.rid for request in ray.sent]
+    assert len({first, second, third}) == 3  # what a lost replica still says of its attempt is not about the next
+    assert ray.told == [("ended", first), ("ended", second), ("started", third), ("ended", third)]
 
 
 def test_it_is_not_sent_for_ever() -> None:
@@ -189,6 +194,7 @@ def test_who_stops_listening_cancels_what_is_under_way() -> None:
 
     asyncio.run(run())
     assert ray.num_cancelled == 1
+    assert ray.told[-1] == ("ended", ray.sent[0].rid)
 
 
 def test_a_shutdown_ends_open_requests_with_its_reason() -> None:
@@ -224,7 +230,7 @@ def test_what_is_asked_of_all_is_put_together() -> None:
             ray.answers = {"x": "flushed 1 tokens", "y": "flushed 2 tokens"}
             assert await fleet.flush() == "x: flushed 1 tokens; y: flushed 2 tokens"
             ray.answers["y"] = failed(BusyError("1 requests run"))
-            with pytest.raises(BusyError, match="1 requests run"):
+            with pytest.raises(BusyError, match="replica y: 1 requests run"):
                 await fleet.flush()
             assert (fleet.stats.num_running, fleet.stats.prompt_tokens, fleet.stats.finished) == (2, 20, {"stop": 4})
             value = Metrics(fleet.collector).registry.get_sample_value
@@ -234,6 +240,36 @@ def test_what_is_asked_of_all_is_put_together() -> None:
 
     asyncio.run(run())
     assert ray.asked[:2] == [("x", "abort", {"id"}), ("y", "abort", {"id"})]
+
+
+def test_what_is_asked_of_all_passes_over_those_that_leave_or_are_gone() -> None:
+    ray = FakeRay(names=("x", "y", "z"))
+    ray.draining = {"z"}
+    ray.answers = {"x": 1, "y": LOST, "z": 5}
+
+    async def run() -> None:
+        async with fleet_on(ray) as fleet:
+            assert await fleet.abort(None) == 1
+            ray.answers["x"] = LOST
+            with pytest.raises(EngineDeadError, match="no replica answers"):
+                await fleet.flush()
+
+    asyncio.run(run())
+
+
+def test_members_may_change_while_they_are_asked() -> None:
+    ray = FakeRay()
+    ray.answers = {"x": "flushed", "y": "flushed"}
+
+    async def run() -> str:
+        async with fleet_on(ray) as fleet:
+            flushing = asyncio.create_task(fleet.flush())
+            await asyncio.sleep(0)  # both are asked
+            ray.names = ["y"]
+            await fleet._members.look()
+            return await flushing
+
+    assert asyncio.run(run()) == "x: flushed; y: flushed"
 
 
 def test_what_later_replicas_would_not_know_is_refused() -> None:

@@ -1,7 +1,7 @@
 """Who lives, by a state that may be silent for a while or for ever. Ray is played here."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 
 import pytest
 from ray.exceptions import RayActorError
@@ -29,8 +29,32 @@ class FakeState:
         return [Member(name, INFO, EngineStats()) for name in answer]
 
 
-def members_on(*answers: Answer) -> Members:
-    return Members(None, FakeState(*answers))  # type: ignore[arg-type]
+class FakeHandle:
+    """`alive`: whether a replica answers."""
+
+    def __init__(self, *, alive: bool) -> None:
+        self.alive = alive
+        self.num_pings = 0
+
+    @property
+    def ping(self) -> "FakeHandle":
+        return self
+
+    def remote(self) -> "FakeHandle":
+        self.num_pings += 1
+        return self
+
+    def __await__(self) -> Generator[None, None, None]:
+        yield
+        if not self.alive:
+            raise RayActorError
+
+    def cancel(self) -> None:
+        pass
+
+
+def members_on(*answers: Answer, handle: FakeHandle | None = None) -> Members:
+    return Members(handle or FakeHandle(alive=False), FakeState(*answers))  # type: ignore[arg-type]
 
 
 def test_nobody_counts_when_it_is_heard_twice() -> None:
@@ -61,6 +85,28 @@ def test_a_silent_cluster_fails_requests_and_then_is_lost(monkeypatch: pytest.Mo
     assert found.dead.is_set()
     assert "the Ray cluster doesn't answer" in str(found.failure)
     assert list(found.replicas) == ["a"]
+
+
+def test_a_silent_state_is_no_failure_while_a_replica_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(members, "POLL_S", 0.0)
+    monkeypatch.setattr(members, "SILENT_S", 0.0)
+    monkeypatch.setattr(members, "LOST_S", 0.05)
+    handle = FakeHandle(alive=True)
+
+    async def run() -> Members:
+        found = members_on(["a"], RayActorError(), handle=handle)
+        await found.look()
+        following = asyncio.create_task(found.follow())
+        while handle.num_pings < 3:
+            await asyncio.sleep(0)
+            assert found.failure is None
+        handle.alive = False
+        await following
+        return found
+
+    found = asyncio.run(run())
+    assert found.dead.is_set()
+    assert found.failure is not None
 
 
 def test_a_state_that_comes_back_is_heard_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,6 +58,16 @@ def test_an_unknown_replica_is_told_to_join_and_one_that_is_gone_is_not() -> Non
     assert [member.name for member in state.members()] == ["a"]
 
 
+def test_who_joins_again_keeps_its_requests_and_what_it_holds() -> None:
+    state = state_of("a", "b")
+    name = serve(state, "1", LONG, "a", "b")
+    assert state.route("2", LONG, ["a", "b"]) == name
+    assert name is not None
+    state.join(name, INFO)  # two of its reports were answered by "not known"
+    assert [member.num_requests for member in state.members() if member.name == name] == [1]
+    assert serve(state, "3", LONG, "a", "b") == name
+
+
 def test_a_draining_replica_gets_nothing_and_leaves_with_its_last_request() -> None:
     state = state_of("a", "b")
     name = state.route("1", LONG, ["a", "b"])
