@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from radixserve.errors import EngineDeadError, RadixServeError
+from radixserve.server.app import make_app
 from tests.server.fake_engine import FakeClient, http, make_service
 from tests.server.running import frames
 
@@ -87,3 +88,18 @@ def test_health_follows_the_engine_and_the_gate(tiny_model_dir: Path) -> None:
         return statuses
 
     assert asyncio.run(probe()) == [200, 503, 503, 200, 503]
+
+
+def test_a_client_that_leaves_while_it_sends_is_no_bug(tiny_model_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
+    scope = {"type": "http", "method": "POST", "path": "/v1/completions", "query_string": b"", "headers": [(b"host", b"localhost")]}
+    received = iter([{"type": "http.request", "body": b"{", "more_body": True}, {"type": "http.disconnect"}])
+
+    async def receive() -> dict[str, Any]:
+        return next(received)
+
+    async def send(message: Any) -> None:
+        pass
+
+    with caplog.at_level(logging.INFO, "radixserve.requests"):
+        asyncio.run(make_app(make_service(tiny_model_dir, FakeClient(DEAD)))(scope, receive, send))
+    assert "499 POST /v1/completions" in caplog.text

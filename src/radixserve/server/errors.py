@@ -9,12 +9,12 @@ from typing import cast
 
 import msgspec
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ExceptionHandler
 
 from radixserve.errors import BusyError, EngineDeadError, InvalidRequestError, RadixServeError
-from radixserve.server.request_log import record_of
+from radixserve.server.request_log import CLIENT_GONE, record_of
 
 MAX_MESSAGE_LEN = 2000
 MAX_LOGGED_LEN = 300
@@ -133,7 +133,13 @@ async def _handle(request: Request, error: Exception) -> Response:
     return error_reply(error, request.url.path)
 
 
+async def _handle_gone(request: Request, error: Exception) -> Response:
+    """Nobody reads it: the log does."""
+    return Response(status_code=CLIENT_GONE)
+
+
 EXCEPTION_HANDLERS = cast(
-    dict[type[Exception] | int, ExceptionHandler], {RadixServeError: _handle, HTTPException: _handle, Exception: _handle}
+    dict[type[Exception] | int, ExceptionHandler],
+    {RadixServeError: _handle, HTTPException: _handle, ClientDisconnect: _handle_gone, Exception: _handle},
 )
 """For Starlette. It logs what is not ours itself."""
