@@ -34,6 +34,8 @@ class PrefixRequestRouter(RequestRouter):  # type: ignore[misc]  # which has no 
     ) -> list[list[RunningReplica]]:
         """The one replica that a request should go to; all of them where there is no such one."""
         replicas = {name_of(replica.replica_id): replica for replica in candidate_replicas}
+        if pending_request is not None:
+            pending_request.routing_context.should_backoff = True  # else Serve asks again and again while none can be reached
         match pending_request.args if pending_request is not None else ():
             case [GenerateRequest() as request]:
                 prompt = Prompt.of(request.prompt_ids, ExtraKey(request.adapter, request.cache_salt))

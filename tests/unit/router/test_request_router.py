@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import pytest
 from ray.exceptions import RayActorError
+from ray.serve._private.request_router.common import RequestRoutingContext
 from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, RunningReplica
 
 from radixserve.messages import GenerateRequest
@@ -53,6 +54,7 @@ class FakeReplica:
 @dataclass
 class Pending:
     args: tuple[Any, ...]
+    routing_context: RequestRoutingContext = field(default_factory=RequestRoutingContext)
 
 
 REPLICAS = [FakeReplica(Id("a")), FakeReplica(Id("b"))]
@@ -99,6 +101,13 @@ def test_serve_chooses_where_the_state_is_silent(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(request_router, "ROUTE_S", 0.0)
     assert chosen(SilentState(None), REQUEST) == [["a", "b"]]
     assert "a request goes where Ray Serve sends it: TimeoutError" in caplog.text
+
+
+@pytest.mark.parametrize("args", [(REQUEST,), ("a", "flush"), ()])
+def test_serve_waits_before_it_asks_again(args: tuple[Any, ...]) -> None:
+    request = pending(*args)
+    asyncio.run(router_on(FakeState("a")).choose_replicas(cast(list[RunningReplica], REPLICAS), request))
+    assert request.routing_context.should_backoff
 
 
 def test_a_call_to_a_replica_that_is_gone_is_answered_by_another() -> None:
