@@ -62,6 +62,7 @@ def _connect(address: str | None) -> None:
     if address is None:
         logger.info("starting Ray on this machine")
         os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", str(LOST_S))  # its end is then the end of this process
+        os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")  # it kills replicas when others on the machine take memory
         options |= {
             "address": "local",
             "include_dashboard": False,
