@@ -13,6 +13,7 @@ import select
 import subprocess
 import sys
 import threading
+import weakref
 from pathlib import Path
 from typing import TextIO
 
@@ -74,6 +75,7 @@ class _Child:
             text=True,
             start_new_session=True,  # a Ctrl-C at the terminal is for the parent to hear
         )
+        self.end = weakref.finalize(self, _end, self._process)  # when the program ends too
         self._ready = False
 
     @property
@@ -107,17 +109,14 @@ class _Child:
         ready, _, _ = select.select([stdout], [], [], limit_s)
         return stdout.readline() if ready else ""
 
-    def __del__(self) -> None:
-        if self.alive:
-            self.end()
 
-    def end(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            assert pipe is not None
-            with contextlib.suppress(BrokenPipeError):  # what it never read
-                pipe.close()
+def _end(process: "subprocess.Popen[str]") -> None:
+    process.kill()
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        assert pipe is not None
+        with contextlib.suppress(BrokenPipeError):  # what it never read
+            pipe.close()
 
 
 def _serve(backend: str, model: str, vocab_size: str, eos_ids: str) -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -57,6 +58,7 @@ class Leader:
         self.links: list[Link] = []
         """To rank 1, 2, ..."""
         self._processes: list[subprocess.Popen[bytes]] = []
+        self._end = weakref.finalize(self, _end, self._processes)  # when a program ends too, while the alarm's threads still run
         for rank in range(1, config.tensor_parallel):
             self._start(config, rank)
 
@@ -116,22 +118,11 @@ class Leader:
 
     def close(self) -> None:
         """Ends all; the second time nothing happens."""
+        self.alarm.on_ring = _ignore
         self._end()
         for link in self.links:
             link.close()
         self.links = []
-
-    def __del__(self) -> None:
-        self._end()  # links close themselves
-
-    def _end(self) -> None:
-        self.alarm.on_ring = _ignore
-        for process in self._processes:
-            process.kill()
-            process.wait()
-            assert process.stdin is not None
-            process.stdin.close()
-        self._processes = []
 
     def _hear(self, kind: type[Heard]) -> list[Heard]:
         """The next frame of each rank."""
@@ -161,6 +152,15 @@ class Leader:
         self.links.append(link)
         self.alarm.watch(process)
         link.try_to_send(Begin(config))  # if it is gone already, whoever hears from it next finds out why
+
+
+def _end(processes: "list[subprocess.Popen[bytes]]") -> None:
+    for process in processes:
+        process.kill()
+        process.wait()
+        assert process.stdin is not None
+        process.stdin.close()
+    processes.clear()
 
 
 def _is_stopped(process: "subprocess.Popen[bytes]") -> bool:
