@@ -51,13 +51,13 @@ class Members:
     async def follow(self) -> None:
         """Looks until `dead`."""
         loop = asyncio.get_running_loop()
-        heard_s = loop.time()
         while self._silent_s < LOST_S:
+            began_s = loop.time()
             await asyncio.sleep(POLL_S)
-            is_heard = await self._state_answers() or await self._some_replica_answers()
-            now_s = loop.time()
-            heard_s = now_s if is_heard else heard_s
-            self._silent_s = now_s - heard_s
+            if await self._state_answers() or await self._some_replica_answers():
+                self._silent_s = 0.0
+            else:  # what is more than a round was a stop of this process or the machine, in which nobody could be heard
+                self._silent_s += min(loop.time() - began_s, POLL_S + 2 * LOOK_S)
         self.dead.set()
 
     async def look(self) -> bool:

@@ -109,6 +109,32 @@ def test_a_silent_state_is_no_failure_while_a_replica_answers(monkeypatch: pytes
     assert found.failure is not None
 
 
+def test_a_process_that_was_stopped_asks_again_before_it_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(members, "POLL_S", 0.0)
+
+    async def run() -> Members:
+        loop = asyncio.get_running_loop()
+        found = members_on(["a"], RayActorError(), ["a", "b"])
+        await found.look()
+        stopped_s = 0.0
+
+        def time_s() -> float:
+            nonlocal stopped_s
+            stopped_s += 2 * members.LOST_S
+            return stopped_s
+
+        monkeypatch.setattr(loop, "time", time_s)
+        following = asyncio.create_task(found.follow())
+        while "b" not in found.replicas and not following.done():
+            await asyncio.sleep(0)
+        following.cancel()
+        return found
+
+    found = asyncio.run(run())
+    assert not found.dead.is_set()
+    assert list(found.replicas) == ["a", "b"]
+
+
 def test_a_state_that_comes_back_is_heard_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(members, "POLL_S", 0.0)
 
