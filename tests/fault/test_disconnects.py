@@ -30,7 +30,7 @@ class Client:
     def __init__(self, server: RunningServer, body: dict[str, Any], receive_buffer: int | None = None) -> None:
         url = httpx.URL(server.url)
         payload = msgspec.json.encode(body)
-        head = f"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {len(payload)}\r\n\r\n"
+        head = f"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(payload)}\r\n\r\n"
         self._socket = socket.socket()
         if receive_buffer is not None:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)

@@ -10,6 +10,7 @@ from radixserve.server.responses.items import read_items
 
 CALL = {"type": "function_call", "call_id": "1", "name": "f", "arguments": '{"a": 1}'}
 CALLED = {"id": "1", "type": "function", "function": {"name": "f", "arguments": {"a": 1}}}
+CALLED_AS_TEXT = {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
 
 
 def thought(text: str) -> dict[str, Any]:
@@ -25,7 +26,7 @@ def test_what_the_assistant_did_in_a_row_is_one_turn() -> None:
     result = {"type": "function_call_output", "call_id": "1", "output": [{"type": "input_text", "text": "r"}]}
     assert read_items([*items, result, thought("u"), said("It is r.")]) == [
         {"role": "user", "content": "q"},
-        {"role": "assistant", "content": "I call.Done.", "reasoning_content": "t", "tool_calls": [CALLED, CALLED]},
+        {"role": "assistant", "content": "I call.Done.", "reasoning_content": "t", "tool_calls": [CALLED_AS_TEXT, CALLED_AS_TEXT]},
         {"role": "tool", "tool_call_id": "1", "content": "r"},
         {"role": "assistant", "content": "It is r.", "reasoning_content": "u"},
     ]
