@@ -4,11 +4,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from radixserve.models.registry import cached
 from tests.router.fleet import running_fleet
 from tests.server.running import RunningServer
 from tests.tiny_models import make_tiny_model
+
+# How fast a machine draws examples says nothing about the code.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 
 @pytest.fixture(scope="session")

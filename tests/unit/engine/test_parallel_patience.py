@@ -49,7 +49,8 @@ def test_a_stopped_rank_that_does_not_hear(leader: Leader) -> None:
 
 
 @pytest.mark.parametrize("size", [2, 3])
-def test_a_rank_that_does_not_come_to_a_sum(size: int) -> None:
+def test_a_rank_that_does_not_come_to_a_sum(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    monkeypatch.setattr(link, "PATIENCE_S", 4)  # on a busy machine ranks need some time to meet
     store = make_store()
     groups = [Group(rank, size, torch.device("cpu")) for rank in range(size)]
 
@@ -64,4 +65,4 @@ def test_a_rank_that_does_not_come_to_a_sum(size: int) -> None:
     with ThreadPoolExecutor(size) as pool:
         late, *others = pool.map(run, groups)
     assert late == "late"
-    assert all("Timed out waiting 1000ms" in other for other in others)
+    assert all("Timed out waiting 4000ms" in other for other in others)
