@@ -27,8 +27,6 @@ COUNTS = tuple(
 )
 GREEDY = {"temperature": 0, "ignore_eos": True}
 LONG = GREEDY | {"max_tokens": 15_000, "stream": True}
-
-
 SETTINGS = {"num_slots": 20_000, "dtype": "float32", "device": "cpu", "num_threads": 1}
 
 
@@ -78,14 +76,6 @@ def wait_quiet(server: RunningServer) -> None:
 def num_ended(server: RunningServer, reason: str) -> int:
     """Requests that ended so."""
     return sum(stats["finished"].get(reason, 0) for stats in replicas(server).values())
-
-
-COUNTS = (
-    "radixserve_router_queue_tokens{",
-    "radixserve_router_requests{",
-    "radixserve_running_requests{",
-    "radixserve_waiting_requests{",
-)
 
 
 def ask(server: RunningServer, prompt: str, max_tokens: int = 8) -> dict[str, Any]:

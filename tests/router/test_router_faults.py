@@ -83,6 +83,20 @@ def test_a_replica_ends_with_its_engine_and_streams_hear_of_it(fleet: RunningSer
     ask(fleet, "back again")
 
 
+def test_requests_are_answered_while_the_state_is_started_anew(fleet: RunningServer) -> None:
+    wait_for_two(fleet)
+    names = set(replicas(fleet))
+    (state,) = [
+        one for one in psutil.Process(fleet.process.pid).children(recursive=True) if one.name().startswith("ray::_StateAct")
+    ]
+    state.kill()
+    for number in range(3):
+        ask(fleet, f"{number} without a state")
+        assert status(fleet) == 200
+    assert set(replicas(fleet)) == names
+    wait_quiet(fleet)
+
+
 @pytest.mark.slow
 def test_a_replica_that_leaves_finishes_what_it_has(fleet: RunningServer) -> None:
     wait_for_two(fleet)
