@@ -20,6 +20,8 @@ from radixserve.router.state_actor import SharedState
 POLL_S = 1.0
 LOOK_S = 2.0
 """What the state gets to answer."""
+MISSED_LOOKS = 3
+"""Looks at which a replica must be missing to be gone: a state that was started anew hears of all within some seconds."""
 SILENT_S = 5.0
 LOST_S = 30.0
 
@@ -37,7 +39,8 @@ class Members:
         self._handle = handle
         self._state = state
         self._silent_s = 0.0
-        self._was_empty = False
+        self._missed: dict[str, int] = {}
+        """Looks in a row at which a replica was missing."""
 
     @property
     def failure(self) -> EngineDeadError | None:
@@ -61,17 +64,14 @@ class Members:
         self.dead.set()
 
     async def look(self) -> bool:
-        """Takes over who lives; whether any does. Raises RayError where the state can't be reached.
-
-        That nobody lives counts when it is heard twice: a state that was started anew hears of all within a second.
-        """
+        """Takes over who lives; whether any does. Raises RayError where the state can't be reached."""
         members: list[Member] = await self._state.ask("members")
-        was_empty, self._was_empty = self._was_empty, not members
-        if not members and not was_empty:
-            return bool(self.replicas)
-        for name in self.replicas.keys() - {member.name for member in members}:
-            self.replicas.pop(name).dead.set()
-            logger.warning("replica %s is gone", name)
+        missing = self.replicas.keys() - {member.name for member in members}
+        self._missed = {name: self._missed.get(name, 0) + 1 for name in missing}
+        for name, missed in self._missed.items():
+            if missed >= MISSED_LOOKS:
+                self.replicas.pop(name).dead.set()
+                logger.warning("replica %s is gone", name)
         for member in members:
             if member.name in self.replicas:
                 self.replicas[member.name].member = member

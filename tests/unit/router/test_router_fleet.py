@@ -13,6 +13,7 @@ from radixserve.errors import BusyError, EngineDeadError, InvalidRequestError, R
 from radixserve.limits import Limits
 from radixserve.messages import EngineInfo, EngineStats, GenerateRequest, Output, RequestFailed
 from radixserve.observe.metrics import Metrics
+from radixserve.router import members
 from radixserve.router.failures import encode, failed
 from radixserve.router.fleet import MAX_ATTEMPTS, Fleet
 from radixserve.router.state import Member
@@ -266,7 +267,8 @@ def test_members_may_change_while_they_are_asked() -> None:
             flushing = asyncio.create_task(fleet.flush())
             await asyncio.sleep(0)  # both are asked
             ray.names = ["y"]
-            await fleet._members.look()
+            for _ in range(members.MISSED_LOOKS):
+                await fleet._members.look()
             return await flushing
 
     assert asyncio.run(run()) == "x: flushed; y: flushed"
@@ -289,7 +291,8 @@ def test_a_replica_that_is_gone_is_forgotten_and_says_so() -> None:
         async with fleet_on(ray) as fleet:
             gone = fleet.replicas["x"]
             ray.names = ["y", "z"]
-            await fleet._members.look()
+            for _ in range(members.MISSED_LOOKS):
+                await fleet._members.look()
             assert list(fleet.replicas) == ["y", "z"]
             assert gone.dead.is_set()
             assert gone.failure is not None

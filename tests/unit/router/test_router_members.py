@@ -57,16 +57,16 @@ def members_on(*answers: Answer, handle: FakeHandle | None = None) -> Members:
     return Members(handle or FakeHandle(alive=False), FakeState(*answers))  # type: ignore[arg-type]
 
 
-def test_nobody_counts_when_it_is_heard_twice() -> None:
+def test_a_replica_is_gone_when_it_was_missing_thrice() -> None:
     async def run() -> list[tuple[list[str], bool]]:
-        found = members_on(["a"], [], ["a"], [], [])
+        found = members_on(["a"], [], [], ["a"], [], ["b"], [])
         seen = []
-        for _ in range(5):
+        for _ in range(7):
             await found.look()
             seen.append((list(found.replicas), found.failure is None))
         return seen
 
-    assert asyncio.run(run()) == [(["a"], True)] * 4 + [([], False)]
+    assert asyncio.run(run()) == [(["a"], True)] * 5 + [(["a", "b"], True), (["b"], True)]
 
 
 def test_a_silent_cluster_fails_requests_and_then_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
