@@ -127,12 +127,16 @@ def test_five_misses_are_explained_by_five_reasons() -> None:
     assert told == ("never_seen", "page_rounding", "other_namespace", "computing", "evicted")
 
 
-def test_tools_loop_calls_the_function_and_goes_on_from_it(tool_server_url: str) -> None:
-    printed = run_example("tools_loop.py", tool_server_url)
-    assert re.search(r'called get_weather\({"city": "(Rome|Oslo)"}\): (sunny|snow)', printed)
+def check_the_second_reuses_the_first(printed: str) -> None:
     (_, first), (cached, second) = cached_shares(printed)
     assert second > first
     assert cached > first // 2
+
+
+def test_tools_loop_calls_the_function_and_goes_on_from_it(tool_server_url: str) -> None:
+    printed = run_example("tools_loop.py", tool_server_url)
+    assert re.search(r'called get_weather\({"city": "(Rome|Oslo)"}\): (sunny|snow)', printed)
+    check_the_second_reuses_the_first(printed)
 
 
 def test_json_schema_answers_are_what_was_asked_for(tool_server_url: str) -> None:
@@ -152,9 +156,7 @@ def test_what_if_predicts_more_from_more_slots() -> None:
 def test_anthropic_client_calls_a_tool_and_reads_the_cache(tool_server_url: str) -> None:
     printed = run_example("anthropic_client.py", tool_server_url)
     assert re.search(r"called get_weather\({'city': '(Rome|Oslo)'}\)", printed)
-    (_, first), (cached, second) = cached_shares(printed)
-    assert second > first
-    assert cached > first // 2
+    check_the_second_reuses_the_first(printed)
 
 
 def test_responses_client_goes_on_from_what_the_server_keeps(tool_server_url: str) -> None:

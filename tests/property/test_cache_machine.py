@@ -330,5 +330,5 @@ class CacheMachine(RuleBasedStateMachine):
             assert self.cache.free_size == self.cache.num_slots
 
 
-CacheMachine.TestCase.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)
+CacheMachine.TestCase.settings = settings(max_examples=200, stateful_step_count=50)
 TestCacheMachine = CacheMachine.TestCase

@@ -1,7 +1,7 @@
 """Whatever is cached, chunked, batched, preempted, aborted or flushed: every request is answered as if it ran alone."""
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from radixserve.messages import AbortRequest
@@ -21,7 +21,7 @@ actions = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150)
 @given(
     actions=st.lists(actions, min_size=3, max_size=40),
     page_size=st.sampled_from([1, 1, 3, 4, 16]),

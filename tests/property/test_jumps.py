@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from radixserve.cache.events import CacheEvent, Evicted
@@ -61,7 +61,7 @@ def simulate(asked: list[SimRequest], config: EngineConfig, num_slots: int, *, j
     return len(made), timeline, evictions, nodes, simulation.engine.stats()
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150)
 @given(
     drawn=st.lists(shapes, min_size=1, max_size=25),
     page_size=st.sampled_from([1, 1, 4, 16]),

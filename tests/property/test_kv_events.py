@@ -54,7 +54,7 @@ SENT = st.tuples(st.lists(st.integers(0, 2), min_size=1, max_size=12), st.intege
 
 
 @given(requests=st.lists(SENT, min_size=1, max_size=12), page_size=st.sampled_from([1, 2, 4]), num_pages=st.integers(8, 16))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_subscriber_holds_exactly_the_pages_of_the_tree(
     requests: list[tuple[list[int], int, str | None]], page_size: int, num_pages: int
 ) -> None:

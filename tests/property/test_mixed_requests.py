@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from radixserve.config import EngineConfig
@@ -127,7 +127,7 @@ def check_answers(traffic: Traffic) -> None:
         assert traffic.cached[rid] < len(prompt)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150)
 @given(
     script=st.lists(actions, min_size=5, max_size=40),
     page_size=st.sampled_from([1, 1, 4, 16]),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from radixserve.cache.events import CacheEvent, Evicted
@@ -67,7 +67,7 @@ def evictions(engine: Engine) -> list[tuple[int, int, int, int]]:
     return found
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100)
 @given(
     actions=st.lists(actions, min_size=3, max_size=40),
     page_size=st.sampled_from([1, 1, 3, 4, 16]),

@@ -22,7 +22,7 @@ def pages(path: Path) -> list[int]:
     calls=st.lists(st.tuples(st.sampled_from(["use", "add", "evict"]), PATHS), max_size=40),
     limit=st.integers(1, 12),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_whole_prefixes_are_held_and_found(calls: list[tuple[str, Path]], limit: int) -> None:
     """With reports in the order of a tree: parents before children, and children evicted first."""
     held = HeldPages()
@@ -122,11 +122,10 @@ class RouterMachine(RuleBasedStateMachine):
 
 
 TestRouterMachine = RouterMachine.TestCase
-TestRouterMachine.settings = settings(max_examples=60, deadline=None)
+TestRouterMachine.settings = settings(max_examples=60)
 
 
 @given(policy=st.sampled_from(sorted(POLICIES)), paths=st.lists(PATHS, max_size=30))
-@settings(deadline=None)
 def test_every_policy_gives_every_request_to_somebody(policy: str, paths: list[Path]) -> None:
     router = Router(policy)
     for name in "abc":

@@ -38,7 +38,7 @@ KEYS = st.sampled_from([SHARED, ExtraKey(cache_salt="a"), ExtraKey("a", None, 1)
 
 
 @given(sent=st.lists(st.tuples(PARTS, KEYS), min_size=1, max_size=20), flush_at=st.integers(0, 30))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_reports_are_the_pages_of_the_tree(sent: list[tuple[list[tuple[int, int]], ExtraKey]], flush_at: int) -> None:
     cache, router = PrefixCache(NUM_SLOTS), Router()
     cache.listeners.append(Reporter(router))

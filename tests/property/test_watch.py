@@ -3,7 +3,7 @@
 from itertools import islice
 
 import numpy as np
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from radixserve.engine.engine import Engine
@@ -77,7 +77,7 @@ class Watcher:
         assert len(owned) // 4 == len(set(np.frombuffer(owned, np.int32).tolist())) == cache.num_slots - cache.free_size
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150)
 @given(
     actions=st.lists(actions, min_size=5, max_size=50),
     page_size=st.sampled_from([1, 1, 4, 16]),

@@ -8,7 +8,7 @@ def choose_level(name: str) -> None:
 
 def num_threads() -> int: ...
 def set_num_threads(n: int) -> None:
-    """Threads of every kernel; by default as many as OpenMP gives. Raises ValueError below 1. No result depends on it."""
+    """Threads of every kernel; by default as many as the process may use. Raises ValueError below 1. No result depends on it."""
 
 class Linear:
     """A weight, bfloat16 [outputs, inputs], packed; and its bias, float32 [outputs]. `inputs` is even.

@@ -161,7 +161,7 @@ def test_decodes_of_unequal_length_share_a_step(dtype: torch.dtype) -> None:
 lengths_st = st.lists(st.one_of(st.integers(1, 12), st.sampled_from([63, 64, 65, 100])), min_size=1, max_size=6)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(lengths=lengths_st, seed=st.integers(0, 2**31), window=st.one_of(st.none(), st.integers(1, 80)), data=st.data())
 def test_chunks_and_batch_mates_change_nothing(lengths: list[int], seed: int, window: int | None, data: st.DataObject) -> None:
     """Every step advances a random set of requests, each by a random chunk; all outputs equal the dense ones."""

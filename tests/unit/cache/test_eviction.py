@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from radixserve.cache.eviction import MIN_STALE, POLICIES, EvictionQueue, Policy, make_policy, register
@@ -70,7 +70,6 @@ def test_a_policy_is_added_by_registering_it() -> None:
         del POLICIES["mru"]
 
 
-@settings(deadline=None)
 @given(
     policy=st.sampled_from(["lru", "lfu", "fifo", "slru", "priority"]),
     uses=st.lists(st.integers(0, 3 * MIN_STALE), max_size=4 * MIN_STALE),

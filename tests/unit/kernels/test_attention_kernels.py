@@ -111,7 +111,7 @@ def test_a_long_decode_alone_is_cut_over_tiles(level: str) -> None:
     same_bits(requests.attend([Chunk(0, 4990, 5000)])[0][-1:], last)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     lengths=st.lists(st.one_of(st.integers(1, 12), st.sampled_from([63, 64, 65, 200])), min_size=1, max_size=5),
     shape=st.sampled_from([(3, 3, 16), (1, 5, 40), (2, 1, 64), (1, 12, 32)]),

@@ -59,7 +59,7 @@ def test_rows_without_a_choice_are_told_and_stay_alone(level: str, at: int) -> N
 
 
 @pytest.mark.parametrize("level_name", available_levels())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(size=st.integers(1, 6000), k=st.integers(1, 1100), seed=st.integers(0, 1000))
 def test_the_largest_in_order(level_name: str, size: int, k: int, seed: int) -> None:
     """Random, rising and falling rows: what is passed over differs most between them."""

@@ -73,7 +73,7 @@ def count(prompts: list[list[int]], size: int) -> int:
 
 
 @given(prompts=PROMPTS, num_slots=st.integers(12, 40))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_without_sampling_distances_are_exact(prompts: list[list[int]], num_slots: int) -> None:
     estimator = estimate(prompts, num_slots, LARGEST * num_slots)
     assert estimator.stratum == 1

@@ -1,6 +1,6 @@
 """The bounds, against models that know every token."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from radixserve.req import token_bytes
@@ -29,7 +29,6 @@ def prefixes(tokens: list[int]) -> list[tuple[int, ...]]:
     return [tuple(tokens[: i + 1]) for i in range(len(tokens))]
 
 
-@settings(deadline=None)
 @given(asked)
 def test_an_infinite_cache_reuses_every_prefix_seen_before(pairs: Asked) -> None:
     seen: set[tuple[int, ...]] = set()
@@ -41,7 +40,6 @@ def test_an_infinite_cache_reuses_every_prefix_seen_before(pairs: Asked) -> None
     assert Clairvoyant(uses_of(requests(pairs)), 10_000).hits == hits
 
 
-@settings(deadline=None)
 @given(asked, st.integers(1, 20))
 def test_the_clairvoyant_cache_evicts_token_by_token_what_is_used_last(pairs: Asked, num_slots: int) -> None:
     held: set[tuple[int, ...]] = set()

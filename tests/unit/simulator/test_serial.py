@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from radixserve.errors import ConfigError
@@ -36,7 +36,6 @@ def naive_hits(prompts: list[list[int]], num_pages: int, order: Callable[[Path, 
     return hits
 
 
-@settings(deadline=None)
 @given(PROMPTS, st.integers(1, 12))
 def test_belady_evicts_the_leaf_whose_next_use_is_farthest(prompts: list[list[int]], num_pages: int) -> None:
     def order(page: Path, last_used: dict[Path, int], now: int) -> float:
@@ -48,7 +47,6 @@ def test_belady_evicts_the_leaf_whose_next_use_is_farthest(prompts: list[list[in
     assert result.hits >= serial(as_pages(prompts), num_pages, "lru").hits
 
 
-@settings(deadline=None)
 @given(PROMPTS)
 def test_without_evictions_every_repeated_page_hits(prompts: list[list[int]]) -> None:
     pages = as_pages(prompts)
