@@ -42,7 +42,7 @@ check: setup ## Lint, check the format, the types and the direction of imports.
 	$(BIN)/lint-imports
 
 bench: setup ## Measure the radix tree.
-	$(BIN)/radixserve bench tree $(ARGS)
+	$(BIN)/python -m benchmarks.tree $(ARGS)
 
 docs: setup ## Write the parts of docs/ that are made from the code.
 	$(BIN)/python -m docs.generate

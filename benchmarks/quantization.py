@@ -11,6 +11,7 @@ import math
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -64,7 +65,7 @@ class Stepper:
 def perplexity(decoder: Decoder, ids: torch.Tensor) -> float:
     """exp of the mean of -log p of each token but the first of a window."""
     total, count = 0.0, 0
-    for window in ids.split(WINDOW):
+    for window in torch.split(ids, WINDOW):
         stepper = Stepper(decoder, 1)
         for start in range(0, len(window) - 1, CHUNK):
             chunk, following = window[start : start + CHUNK], window[start + 1 : start + CHUNK + 1]
@@ -82,7 +83,7 @@ def best_times(decoders: dict[str, Decoder], rows: int, n: int, repeats: int) ->
     for name, decoder in decoders.items():
         stepper = Stepper(decoder, rows)
         stepper.step(ids[:, :CONTEXT], 0)
-        calls[name] = lambda stepper=stepper: stepper.step(ids[:, start : start + n], start, all_logits=False)
+        calls[name] = partial(stepper.step, ids[:, start : start + n], start, all_logits=False)
     best = dict.fromkeys(decoders, math.inf)
     for _ in range(repeats):
         for name, call in calls.items():

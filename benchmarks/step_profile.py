@@ -69,7 +69,7 @@ class TimedPool:
 def watch(engine: Engine) -> Parts:
     """Times the parts of an engine's steps."""
     parts = Parts()
-    native_operations._native = TimedNative(parts)  # type: ignore[attr-defined]
+    native_operations._native = TimedNative(parts)  # type: ignore[assignment, attr-defined]
     runner: Any = engine.runner
     runner._attention._attention = TimedPool(parts, runner._attention._attention)
     parts.watch(runner._attention, "plan", "plan of attention")

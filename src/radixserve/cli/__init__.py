@@ -110,17 +110,7 @@ app.command(
   radixserve simulate run.jsonl --export trace.jsonl""",
 )
 
-bench = App(
-    name="bench", help="Measure servers, the radix tree, structured output, adapters, or the steps of a model.", help_epilogue=""
-)
-bench.command(
-    "radixserve.cli.bench:tree",
-    help="Measure the radix tree alone: no model, no server.",
-    help_epilogue="""Examples:
-
-  radixserve bench tree
-  radixserve bench tree --mooncake conversation_trace.jsonl --json""",
-)
+bench = App(name="bench", help="Measure a server, or the steps of a model.", help_epilogue="")
 bench.command(
     "radixserve.cli.bench:serve",
     help="Send a workload to a server with the OpenAI API and measure its answers.",
@@ -130,44 +120,12 @@ bench.command(
   radixserve bench serve --dataset mt-bench-101 --dataset-path mtbench101.jsonl --json""",
 )
 bench.command(
-    "radixserve.cli.bench:load",
-    help="Measure many streams at once, and whether they wait for what other clients do.",
-    help_epilogue="""Examples, with a server running:
-
-  radixserve bench load --pid $(pgrep -of "radixserve serve")
-  radixserve bench load --streams 16 --output-len 128 --json""",
-)
-bench.command(
-    "radixserve.cli.bench:compare",
-    help="Send the same workloads to our server and to others in turn, and print the ratios.",
-    help_epilogue="""Examples, with the servers running:
-
-  radixserve bench compare --tokenizer ./model --peer vllm=http://127.0.0.1:8100
-  radixserve bench compare --tokenizer model.gguf --peer llama.cpp=http://127.0.0.1:8200 --pid ours=123 --pid llama.cpp=456""",
-)
-bench.command(
     "radixserve.cli.bench:profile",
     help="Time steps of a model and fit the costs that `radixserve simulate` predicts times with.",
     help_epilogue="""Examples:
 
   radixserve bench profile
   radixserve bench profile --model Qwen/Qwen2.5-0.5B-Instruct --output qwen.json""",
-)
-bench.command(
-    "radixserve.cli.bench:structured",
-    help="Make JSON records under a schema, with and without the cache and jump-forward.",
-    help_epilogue="""Examples:
-
-  radixserve bench structured
-  radixserve bench structured --num-requests 64 --concurrency 16 --output-file structured.json""",
-)
-bench.command(
-    "radixserve.cli.bench:adapters",
-    help="Measure what adapters cost: 1, 4 and 16 of them against the base alone.",
-    help_epilogue="""Examples:
-
-  radixserve bench adapters
-  radixserve bench adapters --rank 64 --num-requests 8 --output-file adapters.json""",
 )
 app.command(bench)
 

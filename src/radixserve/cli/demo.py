@@ -4,7 +4,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from radixserve.bench.demo import DemoOptions, run
+from radixserve.bench.demo.run import DemoOptions, run
 
 
 def demo(*, options: Annotated[DemoOptions, Parameter(name="*")] = DemoOptions()) -> int:  # noqa: B008 (frozen)

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from radixserve.bench import demo
-from radixserve.bench.comparison import Comparison, Run, first_difference, merge
-from radixserve.bench.demo import DemoOptions, compare, run
-from radixserve.bench.demo_workloads import FULL, QUICK, Scale, demo_workloads, next_turn
+from radixserve.bench.demo import run as demo
+from radixserve.bench.demo.comparison import Comparison, Run, first_difference, merge
+from radixserve.bench.demo.loop import ClosedLoop
+from radixserve.bench.demo.run import DemoOptions, compare, run
+from radixserve.bench.demo.workloads import FULL, QUICK, Scale, demo_workloads, next_turn
 from radixserve.bench.ideal import InfiniteCache
-from radixserve.bench.loop import ClosedLoop
 from radixserve.bench.record import Record
 from radixserve.bench.workloads import TokenSession, Turn, Workload
 from radixserve.config import EngineConfig

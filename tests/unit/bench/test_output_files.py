@@ -6,14 +6,19 @@ from typing import Any
 
 import pytest
 
-from radixserve.bench import adapters, compare, demo, serve, structured, under_load
-from radixserve.bench.adapters import AdapterBenchOptions
-from radixserve.bench.compare_options import CompareOptions
-from radixserve.bench.demo import DemoOptions
+from benchmarks import adapters
+from benchmarks.adapters import AdapterBenchOptions
+from benchmarks.compare import run as compare
+from benchmarks.compare.options import CompareOptions
+from benchmarks.load import run as under_load
+from benchmarks.load.run import LoadBenchOptions
+from benchmarks.structured import run as structured
+from benchmarks.structured.run import StructuredBenchOptions
+from radixserve.bench import serve
+from radixserve.bench.demo import run as demo
+from radixserve.bench.demo.run import DemoOptions
 from radixserve.bench.options import ServeBenchOptions
 from radixserve.bench.profile import profile
-from radixserve.bench.structured import StructuredBenchOptions
-from radixserve.bench.under_load import LoadBenchOptions
 from radixserve.config import EngineConfig
 from radixserve.errors import ConfigError
 

@@ -1,4 +1,4 @@
-"""`bench structured` on a tiny model: what it counts, not how fast it is."""
+"""`python -m benchmarks.structured` on a tiny model: what it counts, not how fast it is."""
 
 import json
 from pathlib import Path
@@ -6,8 +6,8 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from radixserve.bench.structured import StructuredBenchOptions, run
-from radixserve.bench.structured_workload import SCHEMA, make_notes
+from benchmarks.structured.run import StructuredBenchOptions, run
+from benchmarks.structured.workload import SCHEMA, make_notes
 from radixserve.errors import ConfigError
 from tests.tiny_models import make_tiny_model
 

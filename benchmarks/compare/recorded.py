@@ -1,4 +1,4 @@
-"""The recorded workloads of `radixserve bench compare`: sessions of a coding agent, and chats.
+"""The recorded workloads of `python -m benchmarks.compare`: sessions of a coding agent, and chats.
 
 Each rep has sessions of its own, in the order of the files, so that no server has seen them before.
 """
@@ -6,8 +6,8 @@ Each rep has sessions of its own, in the order of the files, so that no server h
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.compare.options import CompareOptions
 from radixserve.bench.agent import agent_miniswe
-from radixserve.bench.compare_options import CompareOptions
 from radixserve.bench.dialogues import mt_bench_101
 from radixserve.bench.workloads import Workload
 from radixserve.errors import ConfigError

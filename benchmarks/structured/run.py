@@ -1,4 +1,4 @@
-"""`radixserve bench structured`: JSON records under a schema, with and without the cache and jump-forward.
+"""`python -m benchmarks.structured`: JSON records under a schema, with and without the cache and jump-forward.
 
 Four engines are built in turn from the same settings but for these two, and get the same requests at once, `--concurrency` of which
 run together. Every answer is checked against the schema.
@@ -15,9 +15,9 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.structured.workload import SCHEMA, conversation, make_notes
 from radixserve.bench import report
 from radixserve.bench.model_options import ModelOptions
-from radixserve.bench.structured_workload import SCHEMA, conversation, make_notes
 from radixserve.config import check_at_least, check_can_write
 from radixserve.errors import ConfigError
 from radixserve.llm import LLM

@@ -1,8 +1,8 @@
-"""`radixserve bench load`: many streams at once, and what could make one wait for another.
+"""`python -m benchmarks.load`: many streams at once, and what could make one wait for another.
 
-The same streams run several times: alone, and beside clients that keep the server busy with something else than tokens of the model
-(`disturbances.py`) or read too slowly. The gaps between a stream's tokens tell whether it waited. At last all streams are left in
-the middle, and the tokens that were made for clients already gone are counted.
+The same streams run several times: alone, and alongside clients that keep the server busy with something other than tokens of the
+model (`background_load.py`) or read too slowly. The gaps between a stream's tokens tell whether it waited. At the end all streams
+disconnect in the middle, and the tokens that were made for clients already gone are counted.
 """
 
 import asyncio
@@ -18,10 +18,10 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.load.background_load import BACKGROUND_LOADS, Act, background_load
+from benchmarks.load.client_disconnects import Disconnects, disconnect_all
 from radixserve.bench import report
 from radixserve.bench.client import BenchClient, RequestShape
-from radixserve.bench.departures import Departure, leave_all
-from radixserve.bench.disturbances import DISTURBANCES, Act, disturbed
 from radixserve.bench.record import Record
 from radixserve.config import check_at_least, check_can_write
 from radixserve.errors import ConfigError
@@ -96,20 +96,20 @@ def run(options: LoadBenchOptions) -> int:
     return 1 if errors else 0
 
 
-async def _measure(options: LoadBenchOptions, console: Console) -> tuple[list[LoadRun], Departure, list[str]]:
+async def _measure(options: LoadBenchOptions, console: Console) -> tuple[list[LoadRun], Disconnects, list[str]]:
     """The runs, the departure, and what went wrong."""
     async with BenchClient(options.base_url, options.api_key) as client:
         model = options.model or await client.served_model()
         shape = RequestShape(model=model, return_token_ids=False)
         await _stream_all(client, shape, options)  # what comes first is slower: connections, prompts to compute
         runs, errors = [], set()
-        for name, act in DISTURBANCES.items():
+        for name, act in BACKGROUND_LOADS.items():
             with console.status(f"{options.streams} streams, beside {name}"):
                 one, failed = await _run(client, shape, options, name, act)
             runs.append(one)
             errors |= failed
         with console.status("clients that leave"):
-            departure = await leave_all(client, model, options.streams, options.output_len // 2)
+            departure = await disconnect_all(client, model, options.streams, options.output_len // 2)
         return runs, departure, sorted(errors)
 
 
@@ -117,7 +117,7 @@ async def _run(
     client: BenchClient, shape: RequestShape, options: LoadBenchOptions, name: str, act: Act | None
 ) -> tuple[LoadRun, set[str]]:
     """One run, and the errors of its requests."""
-    async with disturbed(client, shape.model, act) as count:
+    async with background_load(client, shape.model, act) as count:
         client.start_clock()
         before_s = _cpu_s(options.pid)
         records = await _stream_all(client, shape, options)
@@ -151,7 +151,7 @@ def _cpu_s(pid: int | None) -> float | None:
     return float(times.user + times.system)
 
 
-def _publish(options: LoadBenchOptions, runs: list[LoadRun], departure: Departure, errors: list[str]) -> None:
+def _publish(options: LoadBenchOptions, runs: list[LoadRun], departure: Disconnects, errors: list[str]) -> None:
     kept = asdict(options) | {"output_file": str(options.output_file) if options.output_file else None}
     del kept["api_key"]
     result: dict[str, Any] = {
@@ -167,7 +167,7 @@ def _publish(options: LoadBenchOptions, runs: list[LoadRun], departure: Departur
         Console().print(_table(options, runs, departure))
 
 
-def _table(options: LoadBenchOptions, runs: list[LoadRun], departure: Departure) -> Table:
+def _table(options: LoadBenchOptions, runs: list[LoadRun], departure: Disconnects) -> Table:
     title = f"{options.streams} streams of {options.output_len} tokens"
     table = Table("beside", "replies", "tokens/s", "gap median", "p99", "longest", title=title, box=box.SIMPLE)
     for one in runs:

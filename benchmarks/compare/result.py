@@ -1,4 +1,4 @@
-"""From the runs of `radixserve bench compare` to ratios, medians, a table and a JSON."""
+"""From the runs of `python -m benchmarks.compare` to ratios, medians, a table and a JSON."""
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,8 +8,8 @@ from typing import Any
 from rich.box import SIMPLE
 from rich.table import Table
 
+from benchmarks.compare.workloads import ComparedWorkload
 from radixserve.bench import report
-from radixserve.bench.compare_workloads import ComparedWorkload
 from radixserve.bench.report import Summary, seconds
 
 OURS = "ours"

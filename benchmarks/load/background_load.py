@@ -62,7 +62,7 @@ async def read_nothing(client: BenchClient, model: str, rng: random.Random) -> N
         await asyncio.Event().wait()
 
 
-DISTURBANCES: dict[str, Act | None] = {
+BACKGROUND_LOADS: dict[str, Act | None] = {
     "nothing": None,
     "long texts tokenized": tokenize,
     "long chats templated": template,
@@ -72,7 +72,7 @@ DISTURBANCES: dict[str, Act | None] = {
 
 
 @contextlib.asynccontextmanager
-async def disturbed(client: BenchClient, model: str, act: Act | None) -> AsyncIterator[Count]:
+async def background_load(client: BenchClient, model: str, act: Act | None) -> AsyncIterator[Count]:
     """CLIENTS go on with `act` until the context ends; none where it is None. Raises what a request raised."""
     count = Count()
 

@@ -1,4 +1,4 @@
-"""`radixserve bench compare`: the same workloads on our server and on any OpenAI-compatible servers, in turn.
+"""`python -m benchmarks.compare`: the same workloads on our server and on any OpenAI-compatible servers, in turn.
 
 All servers run at once, and only one is asked at a time. Runs are interleaved: each workload of each rep runs on every server
 before the next one starts, so that whatever changes on the machine changes for all. Who comes first changes from rep to rep.
@@ -16,13 +16,13 @@ import psutil
 import uvloop
 from rich.console import Console
 
+from benchmarks.compare.options import CompareOptions
+from benchmarks.compare.processor_use import LoadMeter, wait_until_quiet
+from benchmarks.compare.recorded import load_recorded
+from benchmarks.compare.result import OURS, MeasuredRun, Result, find_warnings
+from benchmarks.compare.workloads import NAMES, ComparedWorkload, WordPrompts, make_workloads
 from radixserve.bench import report
 from radixserve.bench.client import BenchClient, RequestShape
-from radixserve.bench.compare_load import LoadMeter, wait_until_quiet
-from radixserve.bench.compare_options import CompareOptions
-from radixserve.bench.compare_recorded import load_recorded
-from radixserve.bench.compare_result import OURS, MeasuredRun, Result, find_warnings
-from radixserve.bench.compare_workloads import NAMES, ComparedWorkload, WordPrompts, make_workloads
 from radixserve.bench.load import run_workload
 from radixserve.bench.workloads import TextSession, Turn, Workload
 from radixserve.config import check_can_write

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from radixserve.bench import demo_text
+from radixserve.bench.demo import text as demo_text
 from radixserve.bench.workloads import TokenSession, Turn, Workload
 from radixserve.errors import ConfigError
 from radixserve.req import token_bytes

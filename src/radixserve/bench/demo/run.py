@@ -14,10 +14,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from radixserve.bench import demo_report, report
-from radixserve.bench.comparison import Comparison, Run, merge
-from radixserve.bench.demo_workloads import FULL, QUICK, demo_workloads
-from radixserve.bench.loop import Answers, ClosedLoop, SteppedEngine, by_turn, flush
+from radixserve.bench import report
+from radixserve.bench.demo import report as demo_report
+from radixserve.bench.demo.comparison import Comparison, Run, merge
+from radixserve.bench.demo.loop import Answers, ClosedLoop, SteppedEngine, by_turn, flush
+from radixserve.bench.demo.workloads import FULL, QUICK, demo_workloads
 from radixserve.bench.model_options import ModelOptions
 from radixserve.bench.record import Record
 from radixserve.bench.workloads import TokenSession, Turn, Workload

@@ -18,7 +18,7 @@ POLL_S = 0.05
 
 
 @dataclass(frozen=True)
-class Departure:
+class Disconnects:
     """What became of `streams` that were left."""
 
     streams: int
@@ -28,7 +28,7 @@ class Departure:
     """Whether every slot was free or evictable in the end."""
 
 
-async def leave_all(client: BenchClient, model: str, streams: int, output_len: int) -> Departure:
+async def disconnect_all(client: BenchClient, model: str, streams: int, output_len: int) -> Disconnects:
     """Opens all streams, and leaves them when each has read `output_len` tokens of four times as many.
 
     Raises ConfigError when the server doesn't become idle.
@@ -54,7 +54,7 @@ async def leave_all(client: BenchClient, model: str, streams: int, output_len: i
     after = await _idle(client, _num_ended(before) + streams)
     if not all_read.is_set():
         raise ConfigError("a stream ended before it was left: lower --streams or --output-len")
-    return Departure(
+    return Disconnects(
         streams=streams,
         steps=(after["generated_tokens"] - before["generated_tokens"] - sum(read)) / streams,
         freed=after["free_slots"] + after["evictable_slots"] == after["num_slots"],

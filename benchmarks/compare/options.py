@@ -1,4 +1,4 @@
-"""Options of `radixserve bench compare`; the string under each field is its help."""
+"""Options of `python -m benchmarks.compare`; the string under each field is its help."""
 
 from dataclasses import dataclass
 from pathlib import Path

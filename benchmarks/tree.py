@@ -1,4 +1,4 @@
-"""What the radix tree costs: the rows of `radixserve bench tree`.
+"""What the radix tree costs: the rows of `python -m benchmarks.tree`.
 
 Every time is CPU time of this thread, the best of several rounds, so that a busy machine disturbs little. Tokens are made into
 bytes before the clock starts, as the engine does once a request.
@@ -9,11 +9,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import thread_time
+from typing import Annotated
 
 import numpy as np
+from cyclopts import Parameter
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.command import main, make_app
 from radixserve.cache.prefix_cache import Lease, PrefixCache
 from radixserve.errors import ConfigError
 from radixserve.req import SHARED, token_bytes
@@ -222,3 +225,29 @@ def _best(work: Callable[[], object], rounds: int) -> float:
         return thread_time() - start
 
     return min(timed() for _ in range(rounds))
+
+
+app = make_app(
+    "tree",
+    "Measure the radix tree alone: no model, no server.",
+    """  python -m benchmarks.tree
+  python -m benchmarks.tree --mooncake conversation_trace.jsonl --json""",
+)
+
+
+@app.default
+def tree(
+    *, mooncake: Path | None = None, as_json: Annotated[bool, Parameter(name="--json", negative="", help="Print JSON.")] = False
+) -> None:
+    """Measures and prints.
+
+    Parameters
+    ----------
+    mooncake
+        A Mooncake trace (JSONL) to send through the whole cycle of match, acquire, extend, publish and release.
+    """
+    print_rows(bench_tree(mooncake), as_json)
+
+
+if __name__ == "__main__":
+    main(app)

@@ -1,4 +1,4 @@
-"""The workloads of `radixserve bench compare`: prompts of an exact length in tokens, sent as text, and recorded ones.
+"""The workloads of `python -m benchmarks.compare`: prompts of an exact length in tokens, sent as text, and recorded ones.
 
 A made-up prompt is a row of words of one token each, so that every server with this tokenizer sees the promised length, and
 tokenizes as a server does. The same seed and rep give the same prompts to each server; another rep has a fresh prefix. No prompt's
@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from radixserve.bench.compare_options import CompareOptions
-from radixserve.bench.compare_recorded import RECORDED
+from benchmarks.compare.options import CompareOptions
+from benchmarks.compare.recorded import RECORDED
 from radixserve.bench.workloads import TextSession, Turn, Workload
 from radixserve.errors import ConfigError
 from radixserve.text.tokenizer import Tokenizer

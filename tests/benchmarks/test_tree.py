@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from radixserve.bench.tree import TreeRow, bench_tree, mooncake_rows, print_rows
+from benchmarks.tree import TreeRow, bench_tree, mooncake_rows, print_rows
 from radixserve.errors import ConfigError
 
 ROWS = [TreeRow("match", 8.5, "us"), TreeRow("whole cycle", 36_000.4, "requests/s")]

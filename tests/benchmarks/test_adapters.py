@@ -1,11 +1,11 @@
-"""`bench adapters` on a tiny model: what it reports, not how fast it is."""
+"""`python -m benchmarks.adapters` on a tiny model: what it reports, not how fast it is."""
 
 import json
 from pathlib import Path
 
 import pytest
 
-from radixserve.bench.adapters import AdapterBenchOptions, run
+from benchmarks.adapters import AdapterBenchOptions, run
 from radixserve.errors import ConfigError
 
 

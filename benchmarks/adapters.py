@@ -1,4 +1,4 @@
-"""`radixserve bench adapters`: the base alone, then the same requests over 1, 4 and 16 adapters, in one engine.
+"""`python -m benchmarks.adapters`: the base alone, then the same requests over 1, 4 and 16 adapters, in one engine.
 
 Adapters are random, of all modules, and written as PEFT would save them. Requests run all at once: one pass computes their prompts
 and samples a token, which is prefill; a second finds the prompts cached and decodes. Of several rounds the fastest counts.
@@ -11,14 +11,16 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from cyclopts import Parameter
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from safetensors.torch import save_file
 
+from benchmarks.command import main, make_app
 from radixserve.bench import report
 from radixserve.bench.model_options import ModelOptions
 from radixserve.config import check_at_least, check_can_write
@@ -184,3 +186,21 @@ def _table(options: AdapterBenchOptions, rows: list[dict[str, Any]]) -> Table:
             f"{row['decode_step_ms']:.1f} ms",
         )
     return table
+
+
+app = make_app(
+    "adapters",
+    "Measure what adapters cost: 1, 4 and 16 of them against the base alone.",
+    """  python -m benchmarks.adapters
+  python -m benchmarks.adapters --rank 64 --num-requests 8 --output-file adapters.json""",
+)
+
+
+@app.default
+def adapters(*, options: Annotated[AdapterBenchOptions, Parameter(name="*")] = AdapterBenchOptions()) -> int:
+    """Runs the base, then growing numbers of adapters; returns the exit code."""
+    return run(options)
+
+
+if __name__ == "__main__":
+    main(app)

@@ -1,6 +1,6 @@
 """The gauges of other pools against simulations with such pools, on the traffic of a real server that records.
 
-Run: python benchmarks/gauges.py --num-slots 2000 --dataset mt-bench-101 --dataset-path subset.jsonl --num-prompts 30
+Run: python benchmarks/pool_size_estimates.py --num-slots 2000 --dataset mt-bench-101 --dataset-path subset.jsonl --num-prompts 30
 What is not known here goes to `radixserve bench serve`. Prints the hit rates since the start: what the server gave, what its
 gauges say of each size, what `radixserve simulate` gets there on the recording, and the difference.
 """

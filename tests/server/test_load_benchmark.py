@@ -1,4 +1,4 @@
-"""`radixserve bench load` against a real server: what it counts is what the engine did."""
+"""`python -m benchmarks.load` against a real server: what it counts is what the engine did."""
 
 import asyncio
 import json
@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from radixserve.bench import disturbances, under_load
+from benchmarks.load import background_load as background_loads
+from benchmarks.load import run as under_load
+from benchmarks.load.client_disconnects import disconnect_all
+from benchmarks.load.run import LoadBenchOptions
 from radixserve.bench.client import BenchClient
-from radixserve.bench.departures import leave_all
-from radixserve.bench.under_load import LoadBenchOptions
 from radixserve.errors import ConfigError
 from tests.server.running import RunningServer
 
@@ -19,7 +20,7 @@ from tests.server.running import RunningServer
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """The server's context is short and its pool small."""
     for name, value in (("TEXT_WORDS", 20), ("CHAT_TURNS", 4), ("SLOW_ANSWER", 100)):
-        monkeypatch.setattr(disturbances, name, value)
+        monkeypatch.setattr(background_loads, name, value)
 
 
 def result_of(server: RunningServer, capsys: pytest.CaptureFixture[str], **options: Any) -> dict[str, Any]:
@@ -32,7 +33,7 @@ def test_every_stream_is_measured_beside_every_disturbance(
 ) -> None:
     file = tmp_path / "load.json"
     result = result_of(server, capsys, pid=server.process.pid, output_file=file, api_key="secret")
-    assert [run["beside"] for run in result["runs"]] == [*disturbances.DISTURBANCES]
+    assert [run["beside"] for run in result["runs"]] == [*background_loads.BACKGROUND_LOADS]
     assert all(run["output_tokens"] == 48 for run in result["runs"])
     assert all(0 < run["gap_median_s"] <= run["gap_p99_s"] <= run["gap_max_s"] for run in result["runs"])
     assert result["runs"][0]["disturbances"] == 0 < result["runs"][1]["disturbances"]
@@ -46,7 +47,7 @@ def test_every_stream_is_measured_beside_every_disturbance(
 def test_tokens_made_for_clients_that_are_gone_are_counted(server: RunningServer) -> None:
     async def leave() -> Any:
         async with BenchClient(server.url) as client:
-            return await leave_all(client, "tiny", 3, 16)
+            return await disconnect_all(client, "tiny", 3, 16)
 
     before = sum(server.wait_idle()["finished"].values())
     departure = asyncio.run(leave())

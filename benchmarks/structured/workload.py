@@ -1,4 +1,5 @@
-"""The requests of `bench structured`: short notes about people, each to be made a record as in the examples of one long prompt.
+"""The requests of `python -m benchmarks.structured`: short notes about people, each to become a
+record as in the examples of one long prompt.
 
 The prompt's beginning (task, schema, worked examples) is the same for all; the note differs. Made from a seed, the same everywhere.
 """

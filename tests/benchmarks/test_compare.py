@@ -1,4 +1,4 @@
-"""`bench compare`: prompts of exact lengths, the order of runs, ratios, and the whole of it against stub servers."""
+"""`python -m benchmarks.compare`: prompts of exact lengths, the order of runs, ratios, and the whole of it against stub servers."""
 
 import asyncio
 import json
@@ -17,11 +17,11 @@ import pytest
 from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, pre_tokenizers, processors
 
-from radixserve.bench import compare_load
-from radixserve.bench.compare import CompareOptions, Server, in_turn, run
-from radixserve.bench.compare_load import LoadMeter, wait_until_quiet
-from radixserve.bench.compare_result import MeasuredRun, Result, find_warnings
-from radixserve.bench.compare_workloads import MADE_UP, ComparedWorkload, WordPrompts, make_workloads
+from benchmarks.compare import processor_use as compare_load
+from benchmarks.compare.processor_use import LoadMeter, wait_until_quiet
+from benchmarks.compare.result import MeasuredRun, Result, find_warnings
+from benchmarks.compare.run import CompareOptions, Server, in_turn, run
+from benchmarks.compare.workloads import MADE_UP, ComparedWorkload, WordPrompts, make_workloads
 from radixserve.bench.record import Record
 from radixserve.bench.report import summarize
 from radixserve.errors import ConfigError

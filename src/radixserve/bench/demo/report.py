@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from rich import box
 from rich.table import Table
 
-from radixserve.bench.comparison import Comparison, Difference
+from radixserve.bench.demo.comparison import Comparison, Difference
 from radixserve.bench.report import Summary, percent, seconds
 from radixserve.messages import EngineInfo
 
