@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Sequence
 
 from cyclopts import App, Parameter
 
@@ -20,11 +21,11 @@ def make_app(name: str, purpose: str, examples: str) -> App:
     )
 
 
-def main(app: App) -> None:
+def main(app: App, args: Sequence[str] | None = None) -> None:
     """Runs the command. Exit codes: what the benchmark returns, 1 for a setting that can't be used, 2 for a wrong command line."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
-        app()
+        app(sys.argv[1:] if args is None else args)
     except RadixServeError as error:
         print(f"benchmarks: {error}", file=sys.stderr)
         sys.exit(1)

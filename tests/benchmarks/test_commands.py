@@ -15,23 +15,20 @@ COMMANDS = {
 }
 
 
-def run(monkeypatch: pytest.MonkeyPatch, name: str, *args: str) -> object:
+def run(name: str, *args: str) -> object:
     """The exit code of `python -m benchmarks.NAME ARGS`."""
     app = import_module(COMMANDS[name]).app
-    monkeypatch.setattr("sys.argv", [name, *args])
     with pytest.raises(SystemExit) as exit_:
-        main(app)
+        main(app, args)
     return exit_.value.code
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_help_explains_and_gives_an_example(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert not run(monkeypatch, name, "--help")
+def test_help_explains_and_gives_an_example(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert not run(name, "--help")
     assert capsys.readouterr().out.count(f"python -m benchmarks.{name}") >= 2  # in the usage line and in an example
 
 
-def test_a_setting_that_cannot_be_used_ends_with_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(monkeypatch, "tree", "--mooncake", "/nowhere.jsonl") == 1
+def test_a_setting_that_cannot_be_used_ends_with_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("tree", "--mooncake", "/nowhere.jsonl") == 1
     assert capsys.readouterr().err == "benchmarks: --mooncake /nowhere.jsonl is not a file\n"
