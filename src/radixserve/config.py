@@ -58,6 +58,9 @@ class EngineConfig:
     quantization: Quantization = "none"
     """int8: products of the layers in int8, faster and less exact, by the native kernels only. none: weights as they are."""
 
+    sampling_defaults: Literal["model", "neutral"] = "model"
+    """Of requests that don't say how to sample. model: as in its generation_config.json or GGUF header; neutral: all 1 or off."""
+
     adapter: tuple[str, ...] = ()
     """NAME=DIR: serve the LoRA adapter in this PEFT directory too, as the model NAME. May be given again for more."""
 

@@ -121,6 +121,10 @@ class LLM:
         assert self.engine.tokenizer is not None
         return self.engine.tokenizer
 
+    def default_params(self, **given: Any) -> SamplingParams:
+        """How this model is sampled where `params` are not given; `given` fields count instead of its own."""
+        return self.engine.info.sampling_defaults.params(**given)
+
     @overload
     def generate(  # type: ignore[overload-overlap]  # a str is a Sequence[str] too; the first overload takes it
         self, prompts: str | np.ndarray, params: SamplingParams | None = None, **options: Unpack[Options]
@@ -132,7 +136,8 @@ class LLM:
     ) -> Generation | list[Generation]:
         """Answers one prompt (text or an int32 array of token ids), or a list of them in the order given.
 
-        `params` serve all prompts, or are a list with one for each. Prompts of a list share whatever prefix they have, with each
+        `params` serve all prompts, or are a list with one for each; without them the model's own defaults count
+        (`default_params`), of which SamplingParams take nothing. Prompts of a list share whatever prefix they have, with each
         other and with everything before. Raises InvalidRequestError for the first prompt that can't be served; then none is.
         """
         if isinstance(prompts, str | np.ndarray):
@@ -159,7 +164,7 @@ class LLM:
 
     def stream(self, prompt: Prompt, params: SamplingParams | None = None, *, adapter: str | None = None) -> Iterator[Output]:
         """Answers one prompt piece by piece: joined, `Output.text` is the answer. Closing it early aborts the request."""
-        requests = self._requests([self._token_ids(prompt)], [params or SamplingParams()], {"adapter": adapter})
+        requests = self._requests([self._token_ids(prompt)], [params or self.default_params()], {"adapter": adapter})
         if len(requests) != 1:
             raise InvalidRequestError("stream gives one answer: n must be 1", param="n")
         yield from self._outputs(requests)
@@ -270,7 +275,7 @@ class LLM:
 
     def _run(self, prompts: list[np.ndarray], params: Params, options: Options) -> list[Generation]:
         _check_options(options)
-        each = list(params) if isinstance(params, Sequence) else [params or SamplingParams()] * len(prompts)
+        each = list(params) if isinstance(params, Sequence) else [params or self.default_params()] * len(prompts)
         if len(each) != len(prompts):
             raise InvalidRequestError(f"there are {len(prompts)} prompts and {len(each)} params: give one, or one for each")
         requests = self._requests(prompts, each, options)
@@ -328,7 +333,7 @@ def generate_all(branches: list[Branch], params: SamplingParams | None = None) -
     """
     if not branches:
         return []
-    asked = params or SamplingParams()
+    asked = params or branches[0]._llm.default_params()
     seeds = [None if asked.seed is None else asked.seed + i for i in range(len(branches))]
     each = [msgspec.structs.replace(asked, seed=seed) for seed in seeds]
     generations = branches[0]._llm.generate([branch.token_ids for branch in branches], each, progress=False)

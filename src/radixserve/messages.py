@@ -11,6 +11,7 @@ import msgspec
 from radixserve.cache_report import CacheReport, CacheTop
 from radixserve.explanation import Explanation
 from radixserve.limits import Limits
+from radixserve.sampling_defaults import SamplingDefaults
 from radixserve.sampling_params import Grammar, SamplingParams
 
 FinishReason = Literal["stop", "length", "abort", "error"]
@@ -244,6 +245,8 @@ class EngineInfo(msgspec.Struct, frozen=True, tag=True):
     """Directories of those that were loaded at start, by name."""
     kernels: str = "none"
     """What computes, and why it does where it isn't the fastest."""
+    sampling_defaults: SamplingDefaults = SamplingDefaults()
+    """Of requests that don't say how to sample."""
     ranks: tuple[RankInfo, ...] = ()
     """The processes of a split model; empty where there is one."""
 

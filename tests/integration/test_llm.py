@@ -1,5 +1,6 @@
 """The offline API on a tiny model."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -8,9 +9,10 @@ import numpy as np
 import pytest
 
 from radixserve import LLM, SamplingParams
-from radixserve.errors import BusyError, InvalidRequestError
+from radixserve.errors import BusyError, InvalidRequestError, ModelError
 from radixserve.llm import generate_all
 from tests.tiny_adapters import make_tiny_adapter
+from tests.tiny_models import make_tiny_model
 
 GREEDY = SamplingParams(max_tokens=6, temperature=0, ignore_eos=True)
 
@@ -183,3 +185,26 @@ def test_adapters_answer_by_name_and_come_and_go(tiny_model_dir: Path, tmp_path:
     with pytest.raises(InvalidRequestError, match="adapter 'poet' is not loaded"):
         llm.generate("Once upon", params, adapter="poet")
     assert [*first.token_ids, *(token for output in stream for token in output.token_ids)] == by_sql.token_ids
+
+
+def test_sampling_defaults_of_the_model_count_without_params(tmp_path: Path) -> None:
+    model = make_tiny_model(tmp_path)
+    stated = {"temperature": 0.0, "repetition_penalty": 1.3}
+    (tmp_path / "generation_config.json").write_text(json.dumps(stated))
+    llm = LLM(str(model), device="cpu", dtype="float64", num_slots=500, num_threads=1)
+    own, neutral = SamplingParams(**stated), SamplingParams(temperature=0.0)  # type: ignore[arg-type]
+    assert llm.default_params() == own
+    assert llm.default_params(temperature=1.0, max_tokens=5) == SamplingParams(repetition_penalty=1.3, max_tokens=5)
+    assert llm.generate("one two").token_ids == llm.generate("one two", own).token_ids
+    assert llm.generate("one two", neutral).token_ids != llm.generate("one two", own).token_ids
+    assert llm.branch("one two").generate().token_ids == llm.generate("one two", own).token_ids
+    assert [token for output in llm.stream("one two") for token in output.token_ids] == llm.generate("one two", own).token_ids
+
+
+def test_neutral_sampling_defaults_read_nothing(tmp_path: Path) -> None:
+    model = make_tiny_model(tmp_path)
+    (tmp_path / "generation_config.json").write_text('{"temperature": "hot"}')
+    with pytest.raises(ModelError, match="temperature 'hot'"):
+        LLM(str(model), device="cpu", num_slots=500, num_threads=1)
+    llm = LLM(str(model), device="cpu", num_slots=500, num_threads=1, sampling_defaults="neutral")
+    assert llm.default_params() == SamplingParams()

@@ -14,7 +14,8 @@ from radixserve.cli import main
 from radixserve.cli.options import SamplingOptions
 from radixserve.config import EngineConfig, ServerConfig
 from radixserve.errors import ConfigError
-from radixserve.sampling_params import Grammar
+from radixserve.sampling_defaults import SamplingDefaults
+from radixserve.sampling_params import Grammar, SamplingParams
 
 COMMANDS = [
     "serve",
@@ -225,10 +226,18 @@ def test_info_is_json_on_request(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_schema_in_a_file_becomes_a_grammar(tmp_path: Path) -> None:
     file = tmp_path / "schema.json"
     file.write_text('{"type": "integer"}')
-    assert SamplingOptions(json_schema=file).params().grammar == Grammar("json_schema", '{"type": "integer"}')
-    assert SamplingOptions(regex="a+").params().grammar == Grammar("regex", "a+")
-    assert SamplingOptions().params().grammar is None
+    assert SamplingOptions(json_schema=file).params(SamplingDefaults()).grammar == Grammar("json_schema", '{"type": "integer"}')
+    assert SamplingOptions(regex="a+").params(SamplingDefaults()).grammar == Grammar("regex", "a+")
+    assert SamplingOptions().params(SamplingDefaults()).grammar is None
     with pytest.raises(ConfigError, match=r"none\.json can't be read"):
-        SamplingOptions(json_schema=tmp_path / "none.json").params()
+        SamplingOptions(json_schema=tmp_path / "none.json").params(SamplingDefaults())
     with pytest.raises(ConfigError, match="choose one"):
-        SamplingOptions(json_schema=file, regex="a").params()
+        SamplingOptions(json_schema=file, regex="a").params(SamplingDefaults())
+
+
+def test_flags_count_before_the_models_sampling_defaults() -> None:
+    model = SamplingDefaults(temperature=0.2, top_k=20, min_p=0.1)
+    assert SamplingOptions().params(model) == SamplingParams(max_tokens=256, temperature=0.2, top_k=20, min_p=0.1)
+    asked = SamplingOptions(temperature=1.0, top_k=0, top_p=0.5).params(model)
+    assert asked == SamplingParams(max_tokens=256, temperature=1.0, top_k=0, top_p=0.5, min_p=0.1)
+    assert SamplingOptions().params(SamplingDefaults()) == SamplingParams(max_tokens=256, temperature=0.7)

@@ -36,12 +36,13 @@ def chat(
     """
     llm = radixserve.LLM(**asdict(engine))
     adapter = next(iter(llm.engine.info.adapters), None)
+    params = sampling.params(llm.engine.info.sampling_defaults)
     console = Console(highlight=False, markup=False)
     messages: list[Message] = [{"role": "system", "content": system}] if system else []
     while line := _ask():
         messages.append({"role": "user", "content": line})
         try:
-            messages.append({"role": "assistant", "content": _answer(llm, messages, sampling.params(), adapter, console)})
+            messages.append({"role": "assistant", "content": _answer(llm, messages, params, adapter, console)})
         except InvalidRequestError as error:
             messages.pop()
             console.print(str(error), style="red")

@@ -37,12 +37,13 @@ def generate(
     texts = list(prompts) or [sys.stdin.read()]
     llm = radixserve.LLM(**asdict(engine))
     adapter = next(iter(llm.engine.info.adapters), None)
+    params = sampling.params(llm.engine.info.sampling_defaults)
     progress = sys.stdout.isatty() and not as_json
     if chat:
         conversations = [[{"role": "user", "content": text}] for text in texts]
-        generations = llm.chat(conversations, sampling.params(), progress=progress, adapter=adapter)
+        generations = llm.chat(conversations, params, progress=progress, adapter=adapter)
     else:
-        generations = llm.generate(texts, sampling.params(), progress=progress, adapter=adapter)
+        generations = llm.generate(texts, params, progress=progress, adapter=adapter)
     if as_json:
         print(json.dumps([_as_dict(*pair) for pair in zip(texts, generations, strict=True)], indent=2, ensure_ascii=False))
     else:

@@ -8,10 +8,14 @@ from cyclopts import Group, Parameter
 
 from radixserve.config import EngineConfig
 from radixserve.errors import ConfigError
+from radixserve.sampling_defaults import SamplingDefaults
 from radixserve.sampling_params import Grammar, SamplingParams
 
 EngineFlags = Annotated[EngineConfig, Parameter(name="*", group=Group("Engine", sort_key=2))]
 """Model, cache and scheduler, as flags of their own."""
+
+DEFAULT_TEMPERATURE = 0.7
+"""Of a model that states none."""
 
 API_KEY_VARIABLE = "RADIXSERVE_API_KEY"
 
@@ -25,14 +29,14 @@ class SamplingOptions:
     max_tokens: int = 256
     """Longest answer, in tokens."""
 
-    temperature: float = 0.7
-    """0 always takes the likeliest token."""
+    temperature: float | None = None
+    """0 always takes the likeliest token; by default the model's own, else 0.7."""
 
-    top_p: float = 1.0
-    """Sample among the likeliest tokens that hold this share of the probability."""
+    top_p: float | None = None
+    """Sample among the likeliest tokens that hold this share of the probability; by default the model's own, else 1."""
 
-    top_k: int = 0
-    """Sample among this many of the likeliest tokens; 0 is all."""
+    top_k: int | None = None
+    """Sample among this many of the likeliest tokens, 0 is all; by default the model's own, else 0."""
 
     seed: int | None = None
     """Makes the answer repeatable."""
@@ -43,16 +47,16 @@ class SamplingOptions:
     regex: str | None = None
     """Hold the answer to this regular expression."""
 
-    def params(self) -> SamplingParams:
-        """The same as sampling parameters. Raises ConfigError for a schema that can't be read."""
-        return SamplingParams(
-            max_tokens=self.max_tokens,
-            temperature=self.temperature,
-            top_p=self.top_p,
-            top_k=self.top_k,
-            seed=self.seed,
-            grammar=self._grammar(),
-        )
+    def params(self, defaults: SamplingDefaults) -> SamplingParams:
+        """The same as sampling parameters; the model's `defaults` where no flag is given.
+
+        Raises ConfigError for a schema that can't be read.
+        """
+        flags = {"temperature": self.temperature, "top_p": self.top_p, "top_k": self.top_k}
+        given = {name: value for name, value in flags.items() if value is not None}
+        if defaults.temperature is None:
+            given.setdefault("temperature", DEFAULT_TEMPERATURE)
+        return defaults.params(max_tokens=self.max_tokens, seed=self.seed, grammar=self._grammar(), **given)
 
     def _grammar(self) -> Grammar | None:
         if self.json_schema is not None and self.regex is not None:

@@ -69,6 +69,7 @@ def make_info(parts: Parts, pool: KVPool) -> EngineInfo:
         settings=dataclasses.asdict(parts.config),
         adapters=parse_adapters(parts.config.adapter),
         kernels=parts.kernels,
+        sampling_defaults=parts.sampling_defaults,
     )
 
 

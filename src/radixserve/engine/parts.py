@@ -16,6 +16,7 @@ from radixserve.errors import ConfigError
 from radixserve.messages import RankInfo
 from radixserve.models.config import ModelConfig
 from radixserve.models.decoder import Decoder
+from radixserve.models.generation_config import read_sampling_defaults
 from radixserve.models.loader import choose_dtype, choose_operations, load_model
 from radixserve.models.operations import Operations
 from radixserve.models.registry import resolve
@@ -23,6 +24,7 @@ from radixserve.models.sharding import Shard
 from radixserve.models.source import load_config
 from radixserve.models.vocabulary import SplitVocabulary
 from radixserve.sampling.grammar import GrammarBackend, find_backend
+from radixserve.sampling_defaults import SamplingDefaults
 from radixserve.text.tokenizer import Tokenizer
 
 
@@ -35,6 +37,7 @@ class Parts:
     model: ModelConfig
     decoder: Decoder
     tokenizer: Tokenizer
+    sampling_defaults: SamplingDefaults
     operations: Operations
     kernels: str
     """What computes, and why."""
@@ -90,6 +93,7 @@ def load_parts(config: EngineConfig, rank: int = 0) -> Parts:
     dtype = choose_dtype(config.dtype, device)
     tokenizer = Tokenizer.load(path)
     model = load_config(path)
+    sampling_defaults = read_sampling_defaults(path) if config.sampling_defaults == "model" else SamplingDefaults()
     choose = functools.partial(choose_operations, config.kernels, model, dtype, device, config.quantization)
     if size == 1:
         group = None
@@ -106,7 +110,7 @@ def load_parts(config: EngineConfig, rank: int = 0) -> Parts:
         raise ConfigError(
             f"--max-context-len is {max_context_len}: {config.model} was made for {model.max_context_len}; ask for that or less"
         )
-    return Parts(config, path, model, decoder, tokenizer, operations, why, max_context_len, num_threads, group)
+    return Parts(config, path, model, decoder, tokenizer, sampling_defaults, operations, why, max_context_len, num_threads, group)
 
 
 def choose_device(name: str, rank: int = 0, size: int = 1) -> torch.device:

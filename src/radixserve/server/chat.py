@@ -8,6 +8,7 @@ from starlette.requests import Request
 
 from radixserve.errors import InvalidRequestError
 from radixserve.messages import FinishReason, Output, TokenLogprob
+from radixserve.sampling_defaults import SamplingDefaults
 from radixserve.sampling_params import SamplingParams
 from radixserve.server.answers import Answer
 from radixserve.server.body import read_body
@@ -47,7 +48,7 @@ async def chat_completions(request: Request) -> Generation:
     names = _names(body, constraint)
     try:
         turn = await prepare(body.to_conversation(constraint.grammar if constraint else None), service)
-        params = _params(body, turn)
+        params = _params(body, turn, service.info.sampling_defaults)
         requests = make_requests([turn.prompt_ids], body, params, service.info.limits, record.id, served.adapter)
     except InvalidRequestError as error:
         raise renamed(error, names) from None
@@ -144,9 +145,13 @@ class ChatShape:
         return ChatChunk(id=self.id, created=self.created, model=self.model, choices=[choice], usage=self.chunk_usage)
 
 
-def _params(body: ChatBody, turn: Turn) -> SamplingParams:
+def _params(body: ChatBody, turn: Turn, defaults: SamplingDefaults) -> SamplingParams:
     params = body.sampling_params(
-        max_tokens=_max_tokens(body), logprobs=_logprobs(body), prompt_logprobs=body.prompt_logprobs, grammar=turn.grammar
+        defaults,
+        max_tokens=_max_tokens(body),
+        logprobs=_logprobs(body),
+        prompt_logprobs=body.prompt_logprobs,
+        grammar=turn.grammar,
     )
     return params if turn.skip_special_tokens else msgspec.structs.replace(params, skip_special_tokens=False)
 

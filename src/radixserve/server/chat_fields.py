@@ -4,10 +4,8 @@ from typing import Protocol
 
 import msgspec
 
-from radixserve.limits import Limits
-from radixserve.messages import GenerateRequest
+from radixserve.messages import EngineInfo, GenerateRequest
 from radixserve.req import token_bytes
-from radixserve.sampling_params import SamplingParams
 from radixserve.server.conversation import Turn
 from radixserve.server.protocol import check_salt
 
@@ -18,6 +16,8 @@ class ChatFields(Protocol):
     temperature: float | None
     top_p: float | None
     top_k: int | None
+    min_p: float | None
+    repetition_penalty: float | None
     seed: int | None
     ignore_eos: bool | None
     priority: int | None
@@ -27,7 +27,7 @@ class ChatFields(Protocol):
 def make_request(
     body: ChatFields,
     turn: Turn,
-    limits: Limits,
+    info: EngineInfo,
     request_id: str,
     adapter: str | None,
     *,
@@ -43,7 +43,7 @@ def make_request(
     given = {name: value for name in _SAMPLING if (value := getattr(body, name)) is not None}
     if body.top_k == -1:
         given["top_k"] = 0
-    params = SamplingParams(
+    params = info.sampling_defaults.params(
         max_tokens=max_tokens,
         logprobs=logprobs,
         stop=stop,
@@ -51,7 +51,7 @@ def make_request(
         skip_special_tokens=turn.skip_special_tokens,
         **given,
     )
-    limits.check(turn.prompt_ids, params)
+    info.limits.check(turn.prompt_ids, params)
     return GenerateRequest(
         rid="",
         prompt_ids=token_bytes(turn.prompt_ids),
@@ -63,7 +63,7 @@ def make_request(
     )
 
 
-_SAMPLING = ("temperature", "top_p", "top_k", "seed", "ignore_eos")
+_SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "seed", "ignore_eos")
 
 
 def event_frame(event: msgspec.Struct) -> bytes:

@@ -36,6 +36,7 @@ async def completions(request: Request) -> Generation:
     max_tokens = _max_tokens(body, prompts, service.info.limits)
     constraint = body.constraint()
     params = body.sampling_params(
+        service.info.sampling_defaults,
         max_tokens=max_tokens,
         logprobs=body.logprobs,
         prompt_logprobs=_prompt_logprobs(body),

@@ -140,6 +140,7 @@ def describe(info: EngineInfo, name: str, listener: socket.socket, replicas: Seq
         f"  kernels: {info.kernels}\n"
         f"  KV pool {limits.num_slots} tokens, {info.kv_bytes / 2**20:.0f} MiB, page size {limits.page_size}\n"
         f"  prompt and answer at most {1 + limits.max_output(1)} tokens, of a context of {limits.max_context_len}\n"
+        + (f"  sampling defaults of the model: {info.sampling_defaults}\n" if info.sampling_defaults.stated else "")
         + (f"  adapters: {', '.join(info.adapters)}\n" if info.adapters else "")
         + (f"  KV events at {kv_events}\n" if kv_events else "")
         + (f"  {len(info.ranks)} ranks, with {heads} query heads\n" if info.ranks else "")

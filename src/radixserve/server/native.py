@@ -11,6 +11,7 @@ from starlette.requests import Request
 from radixserve.errors import InvalidRequestError
 from radixserve.messages import GenerateRequest, Output, TokenLogprob
 from radixserve.req import token_bytes
+from radixserve.sampling_defaults import SamplingDefaults
 from radixserve.sampling_params import SamplingParams
 from radixserve.server.answers import Answer
 from radixserve.server.body import read_body
@@ -136,7 +137,8 @@ def _requests(body: NativeBody, prompts: list[np.ndarray], record_id: str, servi
     check_choices(count, sampling[0].n)
     requests = []
     for prompt, one, score, start, top, adapter, rid in zip(prompts, sampling, scored, starts, tops, adapters, rids, strict=True):
-        params = _params(one, max(min(DEFAULT_MAX_NEW_TOKENS, limits.max_output(len(prompt))), 1), top if score else None, start)
+        room = max(min(DEFAULT_MAX_NEW_TOKENS, limits.max_output(len(prompt))), 1)
+        params = _params(one, service.info.sampling_defaults, room, top if score else None, start)
         limits.check(prompt, params)
         requests.append(
             GenerateRequest("", token_bytes(prompt), params, body.priority or 0, body.extra_key, adapter, request_id=rid)
@@ -144,9 +146,9 @@ def _requests(body: NativeBody, prompts: list[np.ndarray], record_id: str, servi
     return requests
 
 
-def _params(sampling: NativeSampling, room: int, logprobs: int | None, start: int) -> SamplingParams:
+def _params(sampling: NativeSampling, defaults: SamplingDefaults, room: int, logprobs: int | None, start: int) -> SamplingParams:
     max_tokens = sampling.max_new_tokens if sampling.max_new_tokens is not None else max(room, sampling.min_new_tokens)
-    return sampling.to_params(max_tokens, logprobs, start if logprobs is not None and start != -1 else None)
+    return sampling.to_params(defaults, max_tokens, logprobs, start if logprobs is not None and start != -1 else None)
 
 
 def _finish_reason(answer: Answer, eos_ids: frozenset[int]) -> FinishReason | None:

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from radixserve.errors import InvalidRequestError
+from radixserve.sampling_defaults import SamplingDefaults
 from radixserve.sampling_params import Grammar, SamplingParams
 from radixserve.server import not_honoured
 from radixserve.server.not_honoured import NotHonoured, honoured
@@ -53,14 +54,14 @@ class NativeSampling(NotHonoured, kw_only=True):
 
     max_new_tokens: Int | None = None
     min_new_tokens: Int = 0
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: Int = -1
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: Int | None = None
     """0 and -1 are off."""
-    min_p: float = 0.0
+    min_p: float | None = None
     frequency_penalty: float = 0.0
     presence_penalty: float = 0.0
-    repetition_penalty: float = 1.0
+    repetition_penalty: float | None = None
     logit_bias: dict[Int, float] | None = None
     stop: str | list[str] | None = None
     stop_token_ids: list[Int] | None = None
@@ -83,17 +84,18 @@ class NativeSampling(NotHonoured, kw_only=True):
         source = getattr(self, found[0])
         return Grammar(found[0], source if isinstance(source, str) else msgspec.json.encode(source).decode())  # type: ignore[arg-type]
 
-    def to_params(self, max_tokens: int, logprobs: int | None, start: int | None) -> SamplingParams:
-        """As the engine takes them, not yet validated. `start`: from which position on the prompt is scored, if at all."""
-        return SamplingParams(
+    def to_params(self, defaults: SamplingDefaults, max_tokens: int, logprobs: int | None, start: int | None) -> SamplingParams:
+        """As the engine takes them, not yet validated. `defaults`: of those that are not given.
+
+        `start`: from which position on the prompt is scored, if at all.
+        """
+        given = {name: value for name in defaults.__struct_fields__ if (value := getattr(self, name)) is not None}
+        if self.top_k == -1:
+            given["top_k"] = 0
+        return defaults.params(
             n=self.n,
             max_tokens=max_tokens,
             min_tokens=self.min_new_tokens,
-            temperature=self.temperature,
-            top_k=0 if self.top_k == -1 else self.top_k,
-            top_p=self.top_p,
-            min_p=self.min_p,
-            repetition_penalty=self.repetition_penalty,
             presence_penalty=self.presence_penalty,
             frequency_penalty=self.frequency_penalty,
             logit_bias=self.logit_bias or {},
@@ -106,6 +108,7 @@ class NativeSampling(NotHonoured, kw_only=True):
             logprob_start_len=start or 0,
             grammar=self.constraint(),
             skip_special_tokens=self.skip_special_tokens,
+            **given,
         )
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from radixserve.errors import InvalidRequestError
+from radixserve.sampling_defaults import SamplingDefaults
 from radixserve.sampling_params import Grammar, SamplingParams
 from radixserve.server.constraints import ConstraintFields
 from radixserve.server.conversation import Conversation
@@ -85,13 +86,19 @@ class GenerationBody(ConstraintFields, kw_only=True):
             raise InvalidRequestError(message, param="prompt_logprobs")
 
     def sampling_params(
-        self, *, max_tokens: Int | None, logprobs: Int | None, prompt_logprobs: Int | None, grammar: Grammar | None
+        self,
+        defaults: SamplingDefaults,
+        *,
+        max_tokens: Int | None,
+        logprobs: Int | None,
+        prompt_logprobs: Int | None,
+        grammar: Grammar | None,
     ) -> SamplingParams:
-        """The sampling fields as the engine takes them, not yet validated."""
+        """The sampling fields as the engine takes them, not yet validated. `defaults`: of those that are not given."""
         given = {name: value for name in SAMPLING_FIELDS if (value := getattr(self, name)) is not None}
         if self.top_k == -1:
             given["top_k"] = 0
-        return SamplingParams(
+        return defaults.params(
             max_tokens=max_tokens,
             logprobs=logprobs,
             prompt_logprobs=prompt_logprobs,

@@ -112,6 +112,8 @@ class MessagesBody(CountBody, kw_only=True):
     temperature: float | None = None
     top_p: float | None = None
     top_k: Int | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
     seed: Int | None = None
     ignore_eos: bool | None = None
     priority: Int | None = None
@@ -122,8 +124,8 @@ _CHAT = "ask /v1/chat/completions"
 INSTEAD = {
     **dict.fromkeys(CONSTRAINTS, f"send output_config.format, or {_CHAT}"),
     **dict.fromkeys(("max_completion_tokens", "max_output_tokens", "max_new_tokens"), "send max_tokens"),
-    **dict.fromkeys(("n", "stop_token_ids", "min_tokens", "min_p", "logit_bias", "logprobs", "top_logprobs"), _CHAT),
-    **dict.fromkeys(("presence_penalty", "frequency_penalty", "repetition_penalty", "skip_special_tokens"), _CHAT),
+    **dict.fromkeys(("n", "stop_token_ids", "min_tokens", "logit_bias", "logprobs", "top_logprobs"), _CHAT),
+    **dict.fromkeys(("presence_penalty", "frequency_penalty", "skip_special_tokens"), _CHAT),
     **dict.fromkeys(("prompt", "input"), "send messages"),
     "stop": "send stop_sequences",
     "explain_cache": "ask /cache/explain",

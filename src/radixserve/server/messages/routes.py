@@ -42,7 +42,7 @@ async def messages(request: Request) -> Generation:
         asked = make_request(
             body,
             turn,
-            service.info.limits,
+            service.info,
             record.id,
             served.adapter,
             max_tokens=min(body.max_tokens, room),

@@ -77,6 +77,8 @@ class ResponsesBody(NotHonoured, kw_only=True):
     temperature: float | None = None
     top_p: float | None = None
     top_k: Int | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
     seed: Int | None = None
     ignore_eos: bool | None = None
     stream: bool | None = None
@@ -141,8 +143,8 @@ _CHAT = "ask /v1/chat/completions"
 INSTEAD = {
     **dict.fromkeys(CONSTRAINTS, f"send text.format, or {_CHAT}"),
     **dict.fromkeys(("max_tokens", "max_completion_tokens", "max_new_tokens"), "send max_output_tokens"),
-    **dict.fromkeys(("n", "stop", "stop_token_ids", "min_tokens", "min_p", "logit_bias"), _CHAT),
-    **dict.fromkeys(("presence_penalty", "frequency_penalty", "repetition_penalty", "skip_special_tokens"), _CHAT),
+    **dict.fromkeys(("n", "stop", "stop_token_ids", "min_tokens", "logit_bias"), _CHAT),
+    **dict.fromkeys(("presence_penalty", "frequency_penalty", "skip_special_tokens"), _CHAT),
     **dict.fromkeys(("prompt", "messages"), "send input"),
     "logprobs": "send top_logprobs",
     "explain_cache": "ask /cache/explain",

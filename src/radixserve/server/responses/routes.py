@@ -7,6 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response as HttpResponse
 
 from radixserve.errors import InvalidRequestError
+from radixserve.sampling_params import SamplingParams
 from radixserve.server.body import read_body
 from radixserve.server.chat_fields import make_request
 from radixserve.server.conversation import prepare
@@ -34,7 +35,7 @@ async def create_response(request: Request) -> Generation:
         asked = make_request(
             body,
             turn,
-            service.info.limits,
+            service.info,
             record.id,
             served.adapter,
             max_tokens=body.max_output_tokens,
@@ -42,7 +43,7 @@ async def create_response(request: Request) -> Generation:
         )
     except InvalidRequestError as error:
         raise renamed(error, body.names) from None
-    begun = _begin(body, served.name, service.now())
+    begun = _begin(body, served.name, service.now(), asked.params)
 
     def keep(response: Response) -> None:
         if response.store:
@@ -70,7 +71,7 @@ def _keep(store: ResponseStore, response: Response, items: list[Item]) -> None:
     store.put(response.id, msgspec.json.encode(response), items + msgspec.to_builtins(response.output))
 
 
-def _begin(body: ResponsesBody, model: str, now: int) -> Response:
+def _begin(body: ResponsesBody, model: str, now: int, params: SamplingParams) -> Response:
     """Its id is not made of the client's X-Request-Id: who doesn't know it can't read the conversation."""
     text = body.text or TextConfig()
     return Response(
@@ -85,11 +86,11 @@ def _begin(body: ResponsesBody, model: str, now: int) -> Response:
         previous_response_id=body.previous_response_id,
         reasoning=body.reasoning or Reasoning(),
         store=body.store is not False,
-        temperature=1.0 if body.temperature is None else body.temperature,
+        temperature=params.temperature,
         text=TextConfig(text.format or TextFormat("text"), text.verbosity),
         tool_choice=body.tool_choice or "auto",
         tools=body.tools or [],
         top_logprobs=body.top_logprobs or 0,
-        top_p=1.0 if body.top_p is None else body.top_p,
+        top_p=params.top_p,
         user=body.user,
     )
