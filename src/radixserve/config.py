@@ -109,6 +109,9 @@ class EngineConfig:
     decode_reserve: int = 256
     """Slots kept free for each running request's answer (at most what it may still generate) when another is admitted."""
 
+    engine_timeout_s: float = 300.0
+    """Seconds that a server's engine may answer nothing: then new requests and /health get 503. A step takes less."""
+
     record: str | None = None
     """Write what the engine takes in to this new file, for `radixserve simulate`: lengths, times and salted token ids, no text."""
 
@@ -160,6 +163,9 @@ class ServerConfig:
 
     response_store_bytes: int = 256 * 1024 * 1024
     """Conversations of /v1/responses kept in memory for previous_response_id, in bytes; the oldest go first. 0 keeps none."""
+
+    max_open_requests: int = 16_384
+    """HTTP requests that wait or are answered at once; more get 503."""
 
     grace_s: float = 30.0
     """Seconds that accepted requests get to finish after SIGTERM."""

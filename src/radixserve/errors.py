@@ -47,4 +47,4 @@ class RankError(RadixServeError):
 
 
 class EngineDeadError(RadixServeError):
-    """The engine process has ended; HTTP 503."""
+    """The engine process has ended, or does not answer; HTTP 503."""

@@ -136,6 +136,15 @@ EngineInput = (
 )
 
 
+class Sync(msgspec.Struct, frozen=True, tag=True):
+    """Ask for a sign that all sent before was applied.
+
+    No input of the engine: its process answers with Synced, after a step.
+    """
+
+    rid: str
+
+
 class TokenLogprob(msgspec.Struct, frozen=True):
     """Natural-log probabilities at one position: of the token there, and of the `top` likeliest as (token id, logprob)."""
 
@@ -220,6 +229,12 @@ class Explained(msgspec.Struct, frozen=True, tag=True):
     explanations: list[Explanation]
 
 
+class Synced(msgspec.Struct, frozen=True, tag=True):
+    """The answer to Sync: what was sent before it was applied, and the EngineStats sent before this are those after that step."""
+
+    rid: str
+
+
 class RankInfo(msgspec.Struct, frozen=True, tag=True):
     """What one process of a split model has. `kv_bytes`: of its part of the pool."""
 
@@ -254,7 +269,7 @@ class EngineInfo(msgspec.Struct, frozen=True, tag=True):
 class EngineStats(msgspec.Struct, frozen=True, tag=True):
     """Gauges and running totals of the engine. Sizes in tokens.
 
-    Sent when they have changed: after a step at most ten times a second, and before the engine sleeps.
+    Sent when they have changed: after a step at most ten times a second, before the engine sleeps, and before a Synced.
     """
 
     num_waiting: int = 0
@@ -283,4 +298,6 @@ class EngineStats(msgspec.Struct, frozen=True, tag=True):
     """What an observer counted, where there is one."""
 
 
-EngineOutput = Output | RequestFailed | CommandResult | Explained | TopPrefixes | EngineInfo | EngineStats | CacheNews | PageNews
+EngineOutput = (
+    Output | RequestFailed | CommandResult | Explained | TopPrefixes | Synced | EngineInfo | EngineStats | CacheNews | PageNews
+)

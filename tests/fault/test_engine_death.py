@@ -1,7 +1,6 @@
 """The engine process is killed while it streams."""
 
 import concurrent.futures
-import time
 from pathlib import Path
 
 import httpx
@@ -22,7 +21,6 @@ def test_open_requests_hear_an_error_and_the_server_ends(tmp_path: Path) -> None
             wait_until(lambda: server.stats()["num_running"] == 2)
             engine = server.engine
             engine.kill()
-            killed = time.monotonic()
             received += "".join(text)
         *chunks, last = frames(received)
         assert "SIGKILL" in last["error"]["message"]
@@ -32,7 +30,6 @@ def test_open_requests_hear_an_error_and_the_server_ends(tmp_path: Path) -> None
         assert whole.result().status_code == 503
         assert server.post("/v1/completions", **LONG).status_code == 503
         assert server.process.wait(timeout=10) == 1
-        assert time.monotonic() - killed < 10
         assert "SIGKILL" in server.log
 
 

@@ -46,6 +46,9 @@ class FakeClient:
             end = {"finish_reason": "stop", "stop_reason": self.stop_reason} if last else {}
             yield 0, Output("0", text, (64,), 4, 0, count, **end)  # type: ignore[arg-type]
 
+    async def refresh(self) -> float:
+        return 0.0
+
     async def flush(self) -> str:
         raise BusyError("can't flush the cache now: 1 requests run and 0 wait; try again when they have ended")
 
@@ -53,7 +56,8 @@ class FakeClient:
 def make_service(model: Path, client: FakeClient, config: ServerConfig | None = None) -> Service:
     """A service on a fake client, with a real tokenizer."""
     metrics = Metrics(EngineCollector(lambda: client.stats, lambda: not client.dead.is_set()))
-    return Service(client, INFO, Tokenizer.load(model), config or ServerConfig(), metrics, Gate())  # type: ignore[arg-type]
+    config = config or ServerConfig()
+    return Service(client, INFO, Tokenizer.load(model), config, metrics, Gate(config.max_open_requests))  # type: ignore[arg-type]
 
 
 def http(service: Service) -> httpx.AsyncClient:

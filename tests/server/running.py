@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 import psutil
@@ -24,6 +24,9 @@ from radixserve.server.app import serve
 engine, server = (json.loads(text) for text in sys.argv[1:])
 sys.exit(serve(EngineConfig(**engine), ServerConfig(**server)))
 """
+
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -54,12 +57,13 @@ class RunningServer:
         return httpx.post(self.url + path, content=body.encode(), timeout=60)
 
     def stats(self) -> dict[str, Any]:
-        return self.get("/server_info")["stats"]
+        """The engine's, as of now."""
+        info = wait_for(lambda: self.get("/server_info"), lambda info: info["stats_age_s"] == 0)
+        return info["stats"]
 
     def wait_idle(self) -> dict[str, Any]:
         """Waits until no request waits or runs; every slot must then be free or evictable."""
-        wait_until(lambda: (s := self.stats())["num_running"] == 0 == s["num_waiting"])
-        stats = self.stats()
+        stats = wait_for(self.stats, lambda stats: stats["num_running"] == 0 == stats["num_waiting"])
         assert stats["protected_slots"] == 0 == stats["request_slots"]
         assert stats["free_slots"] + stats["evictable_slots"] == stats["num_slots"]
         return stats
@@ -101,10 +105,16 @@ def running(
 
 def wait_until(condition: Callable[[], bool], timeout_s: float = 15.0) -> None:
     """Polls another process's state."""
+    wait_for(condition, bool, timeout_s)
+
+
+def wait_for(look: Callable[[], T], is_right: Callable[[T], bool], timeout_s: float = 15.0) -> T:
+    """Looks at another process's state until it is right; returns what was seen then."""
     deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "waited too long"
+    while not is_right(seen := look()):
+        assert time.monotonic() < deadline, f"waited too long, last for {seen}"
         time.sleep(0.01)
+    return seen
 
 
 def frames(text: str) -> list[Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.server.running import RunningServer, frames, running
+from tests.server.running import RunningServer, frames, running, wait_for
 
 PROMPT = "A prompt that several requests share, of about eighty characters, tokens here."
 
@@ -69,10 +69,14 @@ def test_the_same_request_id_may_come_twice(flushed: RunningServer) -> None:
 
 
 def test_a_request_s_log_line_shows_what_was_skipped(flushed: RunningServer) -> None:
+    before = flushed.log.count("POST /v1/completions")
     for _ in range(2):
         usage_of(flushed, "/v1/completions", stream=False, n=1)
-    flushed.wait_idle()
-    lines = [line for line in flushed.log.splitlines() if "POST /v1/completions" in line][-2:]
+
+    def logged() -> list[str]:
+        return [line for line in flushed.log.splitlines() if "POST /v1/completions" in line][before:]
+
+    lines = wait_for(logged, lambda lines: len(lines) == 2)  # a line is written after its reply
     assert f"prompt={len(PROMPT)} cached=0 (0%) generated=4 " in lines[0]
     assert f"prompt={len(PROMPT)} cached={len(PROMPT) - 1} (99%) generated=4 " in lines[1]
     assert "finish=length" in lines[1]

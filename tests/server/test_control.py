@@ -8,12 +8,13 @@ from typing import Any
 
 import httpx
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from radixserve.errors import EngineDeadError
 from radixserve.messages import GenerateRequest, Output
 from radixserve.server import admin
 from tests.server.fake_engine import FakeClient, http, make_service
-from tests.server.running import RunningServer, frames, running
+from tests.server.running import RunningServer, frames, running, wait_until
 from tests.tiny_models import make_tiny_model
 
 LONG = {"max_tokens": 19_000, "temperature": 0, "ignore_eos": True}
@@ -72,7 +73,7 @@ def test_an_aborted_request_answers_what_it_has_and_others_go_on(server: Running
     assert replies[0]["choices"][0]["finish_reason"] == "abort"
     assert replies[0]["usage"]["completion_tokens"] < 19_000
     assert others[0]["choices"][0]["finish_reason"] == "length"
-    assert "finish=abort" in server.log
+    wait_until(lambda: "finish=abort" in server.log)  # written after the reply
 
 
 def test_abort_of_what_is_not_there(server: RunningServer) -> None:
@@ -94,6 +95,27 @@ def test_probes_and_information(server: RunningServer) -> None:
     assert (tokens["bos_token"], tokens["eos_token"]) == ("<|endoftext|>", "<|im_end|>")
     assert "<|im_start|>" in tokens["chat_template"]
     assert server.get("/version") == {"version": server.get("/server_info")["version"]}
+
+
+def test_whoever_reads_the_figures_after_a_reply_sees_its_counts(server: RunningServer) -> None:
+    """At once, however short the time since the figures were last told; and what runs is seen to run."""
+
+    def scraped() -> float | None:
+        families = text_string_to_metric_families(httpx.get(f"{server.url}/metrics").text)
+        samples = {sample.name: sample.value for family in families for sample in family.samples}
+        assert samples["radixserve_stats_age_seconds"] == 0
+        return samples["radixserve_generated_tokens_total"]
+
+    for read in (scraped, lambda: server.get("/server_info")["stats"]["generated_tokens"]):
+        for _ in range(5):
+            before = read()
+            assert server.post("/v1/completions", prompt="Once", max_tokens=3, ignore_eos=True).status_code == 200
+            assert read() == before + 3
+            with httpx.stream("POST", server.url + "/v1/completions", json=LONG | {"prompt": "Once", "stream": True}) as stream:
+                news = stream.iter_bytes()  # closes the stream when it goes
+                next(news)
+                assert server.get("/server_info")["stats"]["num_running"] == 1
+            server.wait_idle()
 
 
 def test_embeddings_are_refused_with_the_reason(server: RunningServer) -> None:

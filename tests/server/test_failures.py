@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
+from radixserve.config import ServerConfig
 from radixserve.errors import EngineDeadError, RadixServeError
 from radixserve.server.app import make_app
 from tests.server.fake_engine import FakeClient, http, make_service
@@ -88,6 +89,28 @@ def test_health_follows_the_engine_and_the_gate(tiny_model_dir: Path) -> None:
         return statuses
 
     assert asyncio.run(probe()) == [200, 503, 503, 200, 503]
+
+
+def test_a_full_server_turns_new_work_away_and_says_when_to_come_again(tiny_model_dir: Path) -> None:
+    async def ask() -> None:
+        client = FakeClient()
+        service = make_service(tiny_model_dir, client, ServerConfig(max_open_requests=2))
+        async with http(service) as session:
+            for _ in range(2):
+                service.gate.enter()
+            refused = await session.post("/v1/completions", json={"prompt": "a"})
+            assert refused.status_code == 503
+            assert refused.headers["retry-after"] == "1"
+            assert refused.json()["error"]["code"] == "overloaded"
+            assert refused.json()["error"]["message"].startswith("2 requests wait or are answered")
+            in_messages = await session.post("/v1/messages", json={})
+            assert in_messages.json()["error"]["type"] == "overloaded_error"
+            watchers = ("/health", "/health_generate", "/metrics", "/server_info")
+            assert [(await session.get(path)).status_code for path in watchers] == [200] * 4
+            service.gate.leave()
+            assert (await session.post("/v1/completions", json={"prompt": "a"})).status_code == 200
+
+    asyncio.run(ask())
 
 
 def test_a_client_that_leaves_while_it_sends_is_no_bug(tiny_model_dir: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -127,6 +127,8 @@ def check_settings(config: EngineConfig) -> None:
     for name in ("tensor_parallel", "page_size", "max_running", "max_batch_tokens", "max_passed_over"):
         check_at_least(name, getattr(config, name), 1)
     check_at_least("decode_reserve", config.decode_reserve, 0)
+    if not config.engine_timeout_s > 0:  # written so that NaN fails too
+        raise ConfigError(f"--engine-timeout-s is {config.engine_timeout_s:g}: must be above 0")
     for name in ("num_threads", "max_context_len", "num_slots"):
         if getattr(config, name) is not None:
             check_at_least(name, getattr(config, name), 1)

@@ -5,7 +5,7 @@ A registry of our own, so that two servers in one process don't mix. Every metri
 
 from collections.abc import Callable, Iterable
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -50,6 +50,12 @@ class Metrics:
         self.request_generated_tokens = self._histogram("request_generated_tokens", "Tokens generated for one request", TOKENS)
         self._http_requests = Counter(
             "radixserve_http_requests", "HTTP requests, by status of the reply", ["status"], registry=self.registry
+        )
+
+        self.stats_age = Gauge(
+            "radixserve_stats_age_seconds",
+            "How old the engine's figures are: 0 unless it was too busy to tell",
+            registry=self.registry,
         )
 
     def count_http_request(self, status: int) -> None:

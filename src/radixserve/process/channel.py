@@ -8,13 +8,14 @@ import asyncio
 import contextlib
 import os
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import zmq
 
-from radixserve.messages import EngineInput, EngineOutput
+from radixserve.messages import EngineInput, EngineOutput, Sync
 
 LINGER_MS = 1000
 """How long a closing end waits until its last messages are out."""
@@ -23,7 +24,7 @@ CONNECT_MS = 1000
 """How long an engine that has already spoken may take to be reachable too; it takes none of it."""
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode_inputs = msgspec.msgpack.Decoder(list[EngineInput]).decode
+_decode_inputs = msgspec.msgpack.Decoder(list[EngineInput | Sync]).decode
 _decode_outputs = msgspec.msgpack.Decoder(list[EngineOutput]).decode
 
 
@@ -50,9 +51,9 @@ class EngineEnd:
         with contextlib.suppress(BlockingIOError):  # full: it is going to wake as it is
             os.write(self._waker, b"!")
 
-    def receive(self, *, wait: bool) -> list[EngineInput]:
+    def receive(self, *, wait: bool) -> list[EngineInput | Sync]:
         """Everything that has arrived, in order; when `wait`, at least one message, or none after a `wake`."""
-        messages: list[EngineInput] = []
+        messages: list[EngineInput | Sync] = []
         if wait and self._wakened in dict(self._poller.poll()):
             os.read(self._wakened, 1024)
         while self._inputs.poll(0):
@@ -84,7 +85,7 @@ class ClientEnd:
         """Waits until the engine's end can be sent to; call it once, when there is an engine."""
         self._inputs.poll(CONNECT_MS, zmq.POLLOUT)
 
-    def send(self, messages: list[EngineInput]) -> None:
+    def send(self, messages: Sequence[EngineInput | Sync]) -> None:
         """Queues messages, which the engine sees in one step; returns at once. Nothing happens when the engine is gone."""
         with contextlib.suppress(zmq.Again):  # without a limit on the queue, only a missing peer can be in the way
             self._inputs.send(_encode(messages), zmq.NOBLOCK)

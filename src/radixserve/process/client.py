@@ -1,13 +1,17 @@
 """The engine process as the HTTP process sees it: start it, stream answers from it, notice its death.
 
 Every open request hears an end: its last Output, a failure, or EngineDeadError within moments of the process's end, for the
-operating system tells us (the process sentinel); no heartbeat is needed, and a long step is never taken for death. A stream that
-is closed or cancelled before its end is aborted in the engine. Ids inside the engine are ours, so users' ids can't collide.
+operating system tells us (the process sentinel). A stream that is closed or cancelled before its end is aborted in the engine. Ids
+inside the engine are ours, so users' ids can't collide.
+
+A long step is never taken for death. But an engine that answers nothing for `engine_timeout_s`, a stopped process or a step that
+never ends, gets no more requests until it does: see `failure`.
 """
 
 import asyncio
 import contextlib
 import itertools
+import math
 import multiprocessing
 import os
 import random
@@ -42,6 +46,7 @@ from radixserve.messages import (
     PageNews,
     ReportPages,
     RequestFailed,
+    Synced,
     TopPrefixes,
     TopRequest,
     UnloadAdapter,
@@ -51,6 +56,7 @@ from radixserve.messages import (
 from radixserve.observe.metrics import EngineCollector
 from radixserve.process import worker
 from radixserve.process.channel import ClientEnd, make_folder
+from radixserve.process.heartbeat import Heartbeat
 
 DRAIN_MS = 100
 """How long to wait for the last messages of a process that has ended."""
@@ -65,15 +71,17 @@ class EngineClient:
 
     def __init__(self) -> None:
         self.stats = EngineStats()
-        """As of the engine's last step while it is idle, and at most a tenth of a second and a step old while it is busy."""
+        """The engine's latest: at most a tenth of a second and a step old; `refresh` makes them those of now."""
         self.dead = asyncio.Event()
         """Set once the process has ended, wanted or not."""
-        self.failure: RadixServeError | None = None
-        """Why it is dead, or can't go on."""
         self.on_cache_news: Callable[[CacheNews], None] | None = None
         """Called with what the engine tells after `watch(True)`."""
         self.on_page_news: Callable[[PageNews], None] | None = None
         """Called with what the engine tells after `report_pages`."""
+        self._failure: RadixServeError | None = None
+        self._timeout_s = math.inf
+        self._heartbeat = Heartbeat(lambda sync: self._channel.send([sync]))
+        self._beating: asyncio.Task[None] | None = None
         self._ids = itertools.count()
         self._news: dict[str, _News] = {}
         """Who waits for news of which id."""
@@ -84,6 +92,16 @@ class EngineClient:
     def replicas(self) -> "dict[str, EngineClient]":
         """Itself, without a name: there is one engine."""
         return {"": self}
+
+    @property
+    def failure(self) -> RadixServeError | None:
+        """Why it is dead, can't go on, or gets no more requests for now."""
+        silent_s = self._heartbeat.silent_s
+        if self._failure is None and silent_s > self._timeout_s:
+            return EngineDeadError(
+                f"the engine has not answered for {silent_s:.0f} s: it is stopped, or in a step that doesn't end"
+            )
+        return self._failure
 
     @property
     def collector(self) -> Collector:
@@ -105,6 +123,8 @@ class EngineClient:
         self._supervisor = asyncio.create_task(self._supervise())
         info = await self._info
         self._channel.wait_connected()
+        self._timeout_s = config.engine_timeout_s
+        self._beating = asyncio.create_task(self._heartbeat.run())
         shutil.rmtree(self._folder)  # connected sockets don't need their paths, and whoever kills us leaves none behind
         return info
 
@@ -112,6 +132,8 @@ class EngineClient:
         """Ends the process at once, open requests with EngineDeadError, and removes what `start` made."""
         self._process.kill()
         await self._supervisor
+        if self._beating is not None:
+            self._beating.cancel()
         self._process.join()
         self._channel.close()
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -126,8 +148,8 @@ class EngineClient:
         choices = [choice for request in requests for choice in self._expand(request)]
         numbers = {choice.rid: number for number, choice in enumerate(choices)}
         with self._listen(numbers) as news:
+            self._channel.send(choices)
             self._choices.update((choice.rid, choice.request_id) for choice in choices)
-            self._channel.send(list(choices))
             try:
                 while not self._news.keys().isdisjoint(numbers):
                     output = _unless_failed(await news.get())
@@ -138,6 +160,15 @@ class EngineClient:
             finally:
                 if unfinished := [rid for rid in numbers if self._choices.pop(rid, None) is not None]:
                     self._channel.send([AbortRequest(rid) for rid in unfinished])
+
+    async def refresh(self) -> float:
+        """Waits a little until `stats` count all that was sent and told so far; returns how old they are, in seconds."""
+        return await self._heartbeat.refresh()
+
+    async def read_stats(self) -> tuple[EngineStats, float]:
+        """The stats after a `refresh`, and how old they are."""
+        age_s = await self.refresh()
+        return self.stats, age_s
 
     async def flush(self) -> str:
         """Empties the tree and says what was done. Raises BusyError while requests wait or run."""
@@ -231,7 +262,7 @@ class EngineClient:
         try:
             await asyncio.wait([asyncio.create_task(ended.wait()), reader], return_when=asyncio.FIRST_COMPLETED)
             if reader.done():  # a message of ours that can't be decoded: the two can't go on together
-                self.failure = EngineDeadError(f"the channel to the engine failed: {reader.exception()}")
+                self._failure = EngineDeadError(f"the channel to the engine failed: {reader.exception()}")
                 self._process.kill()
                 await ended.wait()
         finally:
@@ -253,6 +284,7 @@ class EngineClient:
         match message:
             case EngineStats():
                 self.stats = message
+                self._heartbeat.told()
             case EngineInfo():
                 self._info.set_result(message)
             case CacheNews():
@@ -263,19 +295,22 @@ class EngineClient:
                     self.on_page_news(message)
             case RequestFailed(rid=worker.NO_REQUEST):
                 kind = ConfigError if message.kind == "invalid_request" else EngineDeadError
-                self.failure = kind(message.message)
+                self._failure = kind(message.message)
+            case Synced():
+                self._heartbeat.synced(message.rid)
             case _ if (news := self._news.get(message.rid)) is not None:
                 news.put_nowait(message)
 
     def _end(self) -> None:
         self._process.join()
-        if self.failure is None:
-            self.failure = EngineDeadError(f"the engine process ended {_how(self._process.exitcode)}")
+        if self._failure is None:
+            self._failure = EngineDeadError(f"the engine process ended {_how(self._process.exitcode)}")
         self.dead.set()
         if not self._info.done():
-            self._info.set_exception(self.failure)
+            self._info.set_exception(self._failure)
         for news in self._news.values():
-            news.put_nowait(EngineDeadError(str(self.failure)))
+            news.put_nowait(EngineDeadError(str(self._failure)))
+        self._heartbeat.end()
 
 
 def _spawn(config: EngineConfig, folder: Path) -> SpawnProcess:

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from radixserve.config import EngineConfig
 from radixserve.errors import ConfigError, RankError
-from radixserve.messages import EngineInfo, EngineInput, EngineOutput, EngineStats, RequestFailed
+from radixserve.messages import EngineInfo, EngineInput, EngineOutput, EngineStats, RequestFailed, Sync, Synced
 from radixserve.process.channel import EngineEnd
 
 NO_REQUEST = ""
@@ -73,18 +73,26 @@ def main(config: EngineConfig, folder: Path) -> None:
 
 
 def run(engine: SteppedEngine, channel: EngineEnd) -> None:
-    """Steps for ever; sleeps while there is no work and wakes on a message. Before it sleeps its stats are sent as they are."""
+    """Steps for ever; sleeps while there is no work and wakes on a message.
+
+    Before it sleeps, and for a Sync, its stats are sent as they are.
+    """
     engine.notify(channel.wake)
     stats, due_s = engine.stats(), 0.0
     while True:
+        synced: list[EngineOutput] = []
         for message in channel.receive(wait=not engine.has_work):
-            engine.receive(message)
-        outputs = engine.step()
-        if not engine.has_work or time.monotonic() >= due_s:
+            if isinstance(message, Sync):
+                synced.append(Synced(message.rid))
+            else:
+                engine.receive(message)
+        outputs = engine.step() if engine.has_work else []
+        if synced or not engine.has_work or time.monotonic() >= due_s:
             due_s = time.monotonic() + STATS_EVERY_S
             if (now := engine.stats()) != stats:
                 stats = now
                 outputs = [*outputs, stats]
+        outputs = [*outputs, *synced]
         if outputs:
             channel.send(outputs)
 

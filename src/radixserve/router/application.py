@@ -66,7 +66,7 @@ class Front:
         fleet = Fleet(handle, SharedState(app_name, policy), app_name, lambda: None)
         tokenizer = Tokenizer.load(resolve(engine.model))
         info = await fleet.start(engine)
-        self._service = Service(fleet, info, tokenizer, server, Metrics(fleet.collector), Gate())
+        self._service = Service(fleet, info, tokenizer, server, Metrics(fleet.collector), Gate(server.max_open_requests))
 
     def __serve_build_asgi_app__(self) -> Starlette:
         return make_app(self._service)

@@ -71,6 +71,10 @@ class Fleet:
         """Sums over the replicas; what an observer counted is left out."""
         return _sum([replica.stats for replica in self.replicas.values()])
 
+    async def refresh(self) -> float:
+        """See `EngineClient.refresh`; the age of the oldest."""
+        return max(await asyncio.gather(*(replica.refresh() for replica in self.replicas.values())), default=0.0)
+
     def members(self) -> list[Member]:
         """The replicas as they were at the last look."""
         return [replica.member for replica in self.replicas.values()]

@@ -1,6 +1,8 @@
 """One replica of a fleet, to be looked at and acted on from another process."""
 
 import asyncio
+import contextlib
+import time
 from collections.abc import Callable, Set
 from typing import Any
 
@@ -15,6 +17,9 @@ from radixserve.messages import CacheAct, CacheNews, CommandResult, EngineStats,
 from radixserve.router.failures import raised
 from radixserve.router.state import Member
 
+REFRESH_S = 3.0
+"""How long a reader of the stats waits for a replica: one more than its engine gets."""
+
 
 class RemoteReplica:
     """Calls go through the application's handle, which brings them to this replica by its name."""
@@ -25,12 +30,22 @@ class RemoteReplica:
         self.dead = asyncio.Event()
         self.on_cache_news: Callable[[CacheNews], None] | None = None
         self._handle = handle
+        self._told_s = time.monotonic()
         self._watching: asyncio.Task[None] | None = None
 
     @property
     def stats(self) -> EngineStats:
-        """As of its last report."""
+        """As of its last report, or the last `refresh`."""
         return self.member.stats
+
+    async def refresh(self) -> float:
+        """See `EngineClient`."""
+        with contextlib.suppress(TimeoutError, RadixServeError):
+            async with asyncio.timeout(REFRESH_S):
+                self.member.stats, age_s = await self._ask("read_stats")
+                self._told_s = time.monotonic() - age_s
+                return float(age_s)
+        return time.monotonic() - self._told_s
 
     @property
     def failure(self) -> RadixServeError | None:

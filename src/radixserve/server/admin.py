@@ -26,10 +26,10 @@ PROBE_PRIORITY = 2**31
 
 
 async def health(request: Request) -> Response:
-    """200 while the engine lives, however busy; 503 when it is dead or the server is shutting down."""
+    """200 while the engine lives, however busy; 503 when it is dead, answers nothing for long, or the server is shutting down."""
     service = service_of(request)
-    if service.client.failure is not None:
-        return json_reply({"status": "dead"}, 503)
+    if (failure := service.client.failure) is not None:
+        return json_reply({"status": "dead", "reason": str(failure)}, 503)
     if service.gate.closed:
         return json_reply({"status": "shutting down"}, 503)
     return json_reply({"status": "ok"})
@@ -63,13 +63,15 @@ async def model(request: Request) -> Response:
 
 
 async def server_info(request: Request) -> Response:
-    """What the engine is, its settings and its latest figures."""
+    """What the engine is, its settings and its figures as of now; `stats_age_s` is above 0 where it was too busy to tell them."""
     service = service_of(request)
+    age_s = await service.client.refresh()
     info, stats = msgspec.structs.asdict(service.info), msgspec.structs.asdict(service.client.stats)
     sglang = _model_info(service) | {"max_total_num_tokens": service.info.limits.num_slots}
     replicas = {name: {"stats": msgspec.structs.asdict(one.stats)} for name, one in service.client.replicas.items() if name}
     shown = {"replicas": replicas} if replicas else {}
-    return json_reply({"version": radixserve.__version__, **sglang, **info, "adapters": service.adapters, "stats": stats, **shown})
+    figures = {"stats": stats, "stats_age_s": round(age_s, 3), **shown}
+    return json_reply({"version": radixserve.__version__, **sglang, **info, "adapters": service.adapters, **figures})
 
 
 async def model_info(request: Request) -> Response:
@@ -83,8 +85,10 @@ async def version(request: Request) -> Response:
 
 
 async def metrics(request: Request) -> Response:
-    """Metrics in Prometheus' text format."""
-    return Response(service_of(request).metrics.render(), media_type="text/plain; version=1.0.0; charset=utf-8")
+    """Metrics in Prometheus' text format, the engine's as of now."""
+    service = service_of(request)
+    service.metrics.stats_age.set(await service.client.refresh())
+    return Response(service.metrics.render(), media_type="text/plain; version=1.0.0; charset=utf-8")
 
 
 async def flush_cache(request: Request) -> Response:

@@ -93,6 +93,7 @@ def check(server: ServerConfig) -> None:
         raise ConfigError(f"--grace-s is {server.grace_s:g}: must be at least 0")
     check_at_least("response_store_bytes", server.response_store_bytes, 0)
     check_at_least("max_body_bytes", server.max_body_bytes, 1)
+    check_at_least("max_open_requests", server.max_open_requests, 1)
 
 
 def check_adapters(engine: EngineConfig, server: ServerConfig) -> None:

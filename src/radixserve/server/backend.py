@@ -40,6 +40,9 @@ class Backend(Protocol):
     @property
     def stats(self) -> EngineStats: ...
 
+    async def refresh(self) -> float:
+        """Waits a little until `stats` count all that was sent and told so far; returns how old they are, in seconds."""
+
     @property
     def dead(self) -> asyncio.Event: ...
 

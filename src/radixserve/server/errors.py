@@ -50,13 +50,19 @@ class MessageErrorBody(msgspec.Struct, frozen=True, tag="error"):
 
 
 class HttpError(RadixServeError):
-    """An error of the HTTP side with a status of its own. `close`: end the connection, whose body was not read."""
+    """An error of the HTTP side with a status of its own.
 
-    def __init__(self, status: int, message: str, *, code: str | None = None, close: bool = False) -> None:
+    `close`: end the connection, whose body was not read. `retry_after_s`: when it may be worth another try.
+    """
+
+    def __init__(
+        self, status: int, message: str, *, code: str | None = None, close: bool = False, retry_after_s: int | None = None
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.code = code
         self.close = close
+        self.retry_after_s = retry_after_s
 
 
 def renamed(error: Exception, names: Mapping[str, str]) -> Exception:
@@ -121,6 +127,8 @@ def error_reply(error: Exception, path: str) -> Response:
     headers = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
     if isinstance(error, HttpError) and error.close:
         headers["connection"] = "close"
+    if isinstance(error, HttpError) and error.retry_after_s is not None:
+        headers["retry-after"] = str(error.retry_after_s)
     body = msgspec.json.encode(message_error(error) if path.startswith("/v1/messages") else error_body(error))
     return Response(body, status_of(error), headers, media_type="application/json")
 

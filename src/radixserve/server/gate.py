@@ -1,4 +1,4 @@
-"""The gate that work comes through: counts requests inside, and turns new ones away once it is closed for shutdown."""
+"""The gate that work comes through: counts requests inside, and turns new ones away when it is full, or closed for shutdown."""
 
 import asyncio
 import contextlib
@@ -11,11 +11,19 @@ ALWAYS_OPEN = frozenset({"/health", "/metrics", "/server_info", "/cache/events"}
 """Paths for those who only watch, the shutdown too; they don't count as work."""
 
 
-class Gate:
-    """Open until `close`."""
+RETRY_AFTER_S = 1
+"""What a full server asks a client to wait."""
 
-    def __init__(self) -> None:
+PROBES = frozenset({"/health_generate"})
+"""Paths that count as work, and get in when the gate is full."""
+
+
+class Gate:
+    """Open until `close`, for `limit` requests at once."""
+
+    def __init__(self, limit: int) -> None:
         self.closed = False
+        self._limit = limit
         self._inside = 0
         self._empty = asyncio.Event()
         self._empty.set()
@@ -24,6 +32,16 @@ class Gate:
     def num_inside(self) -> int:
         """Requests at work."""
         return self._inside
+
+    def refusal(self, path: str) -> HttpError | None:
+        """Why a new request can't come in."""
+        if self.closed:
+            message = "the server is shutting down: send the request to another"
+            return HttpError(503, message, code="shutting_down", close=True)
+        if self._inside >= self._limit and path not in PROBES:
+            message = f"{self._inside} requests wait or are answered, the most there may be: send the request again later"
+            return HttpError(503, message, code="overloaded", close=True, retry_after_s=RETRY_AFTER_S)
+        return None
 
     def close(self) -> None:
         """From now on new requests get 503."""
@@ -58,9 +76,8 @@ class GateMiddleware:
         """One request."""
         if scope["type"] != "http" or scope["path"] in ALWAYS_OPEN:
             await self.app(scope, receive, send)
-        elif self.gate.closed:
-            error = HttpError(503, "the server is shutting down: send the request to another", code="shutting_down", close=True)
-            await error_reply(error, scope["path"])(scope, receive, send)
+        elif (refusal := self.gate.refusal(scope["path"])) is not None:
+            await error_reply(refusal, scope["path"])(scope, receive, send)
         else:
             self.gate.enter()
             try:

@@ -45,7 +45,7 @@ class Lifecycle:
         self._tokenizer = tokenizer
         self._listener = listener
         self._client = backend
-        self._gate = Gate()
+        self._gate = Gate(server.max_open_requests)
         self._stop = asyncio.Event()
         self._stop_now = asyncio.Event()
 

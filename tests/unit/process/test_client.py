@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -27,7 +28,7 @@ from radixserve.messages import (
     Output,
     RequestFailed,
 )
-from radixserve.process import worker
+from radixserve.process import heartbeat, worker
 from radixserve.process.client import EngineClient
 from radixserve.sampling_params import SEED_LIMIT, SamplingParams
 
@@ -98,6 +99,7 @@ def fake_main(config: EngineConfig, folder: Path) -> None:
         return FakeEngine()
 
     worker._build = build
+    worker.STATS_EVERY_S = 3600.0
     real_main(config, folder)
 
 
@@ -110,10 +112,10 @@ def fake_engine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextlib.asynccontextmanager
-async def started(model: str = "fake") -> AsyncIterator[EngineClient]:
+async def started(model: str = "fake", **settings: float) -> AsyncIterator[EngineClient]:
     client = EngineClient()
     try:
-        assert await client.start(EngineConfig(model=model)) == INFO
+        assert await client.start(EngineConfig(model=model, **settings)) == INFO
         yield client
     finally:
         await client.stop()
@@ -225,8 +227,8 @@ def test_failing_open_requests_leaves_the_engine_alive() -> None:
     async def scenario() -> None:
         async with started() as client:
             task = asyncio.create_task(collect(client, ask(max_tokens=None)))
-            while client.stats.num_running == 0:
-                await asyncio.sleep(0.001)
+            while await client.refresh() or client.stats.num_running == 0:
+                pass
             assert client.fail_open("too late") == 1
             with pytest.raises(Exception, match="too late"):
                 await task
@@ -238,3 +240,52 @@ def test_failing_open_requests_leaves_the_engine_alive() -> None:
 def test_the_parent_does_not_load_torch() -> None:
     code = "import sys, radixserve.process.client, radixserve.server.app; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": "src"}).returncode == 0
+
+
+def test_stats_count_all_that_was_sent_and_told_after_a_refresh() -> None:
+    async def scenario() -> None:
+        async with started() as client:
+            for _ in range(20):
+                stream = client.generate([ask(n=3, max_tokens=None)])
+                await anext(stream)
+                assert (await client.refresh(), client.stats.num_running) == (0.0, 3)
+                await stream.aclose()
+                assert (await client.read_stats()) == (EngineStats(), 0.0)
+
+    asyncio.run(scenario())
+
+
+def test_a_stopped_engine_gets_no_more_requests_until_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heartbeat, "EVERY_S", 0.01)
+    monkeypatch.setattr(heartbeat, "PATIENCE_S", 0.01)
+
+    async def scenario() -> None:
+        async with started(engine_timeout_s=0.2) as client:
+            os.kill(client._process.pid, signal.SIGSTOP)
+            earlier = asyncio.create_task(collect(client, ask(max_tokens=2)))
+            while client.failure is None:
+                await asyncio.sleep(0.001)
+            with pytest.raises(EngineDeadError, match="has not answered for"):
+                await collect(client, ask())
+            assert await client.refresh() > 0, "what is known is old"
+            assert not client.dead.is_set()
+            os.kill(client._process.pid, signal.SIGCONT)
+            while client.failure is not None:
+                await asyncio.sleep(0.001)
+            assert len((await earlier)[0]) == 2
+            assert await client.refresh() == 0.0
+            assert list(await collect(client, ask())) == [0]
+
+    asyncio.run(scenario())
+
+
+def test_a_request_that_can_t_be_sent_is_forgotten() -> None:
+    async def scenario() -> None:
+        async with started() as client:
+            with pytest.raises(UnicodeEncodeError):
+                await collect(client, ask(stop=("\ud83d",)))
+            assert await client.abort(None) == 0
+            assert client.fail_open("nobody") == 0
+            assert list(await collect(client, ask())) == [0]
+
+    asyncio.run(scenario())

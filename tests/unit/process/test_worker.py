@@ -3,7 +3,7 @@
 import pytest
 
 from radixserve.limits import Limits
-from radixserve.messages import EngineInfo, EngineInput, EngineOutput, EngineStats, Output
+from radixserve.messages import EngineInfo, EngineInput, EngineOutput, EngineStats, Output, Sync, Synced
 from radixserve.process import worker
 
 
@@ -31,17 +31,33 @@ class Engine:
         return EngineStats(num_steps=self.num_steps)
 
 
+class Idle(Engine):
+    """Nothing to do, but something to tell: a change that no step made."""
+
+    has_work = False
+
+    def step(self) -> list[EngineOutput]:
+        raise AssertionError("there is nothing to do")
+
+    def stats(self) -> EngineStats:
+        self.num_steps += 1
+        return EngineStats(num_nodes=self.num_steps)
+
+
 class Asleep(Exception):  # noqa: N818
     pass
 
 
 class Channel:
-    """Keeps what is sent; its receiver never gets anything."""
+    """Keeps what is sent; its receiver gets `inputs`, then nothing."""
 
-    def __init__(self) -> None:
+    def __init__(self, *inputs: EngineInput | Sync) -> None:
+        self.inputs = list(inputs)
         self.sent: list[list[EngineOutput]] = []
 
-    def receive(self, *, wait: bool) -> list[EngineInput]:
+    def receive(self, *, wait: bool) -> list[EngineInput | Sync]:
+        if self.inputs:
+            return [self.inputs.pop(0)]
         if wait:
             raise Asleep
         return []
@@ -53,10 +69,10 @@ class Channel:
         pass
 
 
-def run() -> list[list[EngineOutput]]:
-    channel = Channel()
+def run(engine: Engine | None = None, *inputs: EngineInput | Sync) -> list[list[EngineOutput]]:
+    channel = Channel(*inputs)
     with pytest.raises(Asleep):
-        worker.run(Engine(), channel)  # type: ignore[arg-type]
+        worker.run(engine or Engine(), channel)  # type: ignore[arg-type]
     return channel.sent
 
 
@@ -72,3 +88,17 @@ def test_stats_are_exact_when_the_engine_sleeps_and_rare_while_it_works(monkeypa
 def test_a_busy_engine_tells_its_stats(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "STATS_EVERY_S", 0.0)
     assert all(isinstance(messages[-1], EngineStats) for messages in run())
+
+
+def test_whoever_syncs_is_told_the_stats_before_and_no_step_is_made_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "STATS_EVERY_S", 3600.0)
+    assert run(Idle(), Sync("a"), Sync("b")) == [
+        [EngineStats(num_nodes=2), Synced("a")],
+        [EngineStats(num_nodes=3), Synced("b")],
+    ]
+    busy = run(Engine(), Sync("a"), Sync("b"))
+    assert [[type(message) for message in messages] for messages in busy[:3]] == [
+        [Output, EngineStats, Synced],
+        [Output, EngineStats, Synced],
+        [Output],
+    ]

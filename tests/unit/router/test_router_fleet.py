@@ -243,6 +243,20 @@ def test_what_is_asked_of_all_is_put_together() -> None:
     assert ray.asked[:2] == [("x", "abort", {"id"}), ("y", "abort", {"id"})]
 
 
+def test_stats_are_read_at_all_replicas_and_one_that_does_not_answer_grows_old() -> None:
+    ray = FakeRay()
+
+    async def run() -> None:
+        async with fleet_on(ray) as fleet:
+            ray.answers = {"x": (EngineStats(num_running=5), 0.0), "y": (EngineStats(num_running=6), 1.5)}
+            assert (await fleet.refresh(), fleet.stats.num_running) == (1.5, 11)
+            ray.answers = {"x": (EngineStats(num_running=7), 0.0), "y": RayActorError()}
+            assert await fleet.refresh() >= 1.5
+            assert fleet.stats.num_running == 13
+
+    asyncio.run(run())
+
+
 def test_what_is_asked_of_all_passes_over_those_that_leave_or_are_gone() -> None:
     ray = FakeRay(names=("x", "y", "z"))
     ray.draining = {"z"}
