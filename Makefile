@@ -7,13 +7,15 @@ TORCH ?= torch==2.13.0
 # More arguments for serve, demo, bench and test: make serve ARGS="--port 9000".
 ARGS ?=
 
+CPP := $(wildcard $(addprefix src/radixserve/kernels/csrc/,*.h *.cpp */*.h */*.cpp))
+
 VENV := .venv
 BIN := $(VENV)/bin
 # Threads of torch that spin while they wait cost more than they gain when cores are shared.
 export OMP_WAIT_POLICY ?= PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve demo test test-all conformance check bench docs
+.PHONY: help setup serve demo test test-all conformance format check bench docs
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,9 +37,14 @@ test-all: $(VENV)/model ## Run all tests, the slow ones too.
 conformance: $(VENV)/model $(VENV)/lm-eval .venv-conformance/installed ## Run client libraries, evaluation and benchmark tools against a server.
 	$(BIN)/python -m pytest -p tests.conformance.counts tests/conformance tests/server/test_openapi.py $(ARGS)
 
+format: setup ## Write the format of Python and C++.
+	$(BIN)/ruff format
+	$(BIN)/clang-format -i $(CPP)
+
 check: setup ## Lint, check the format, the types and the direction of imports.
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/clang-format --dry-run -Werror $(CPP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
@@ -54,7 +61,7 @@ $(VENV)/torch:
 	$(BIN)/pip install --quiet "$(TORCH)"
 	@touch $@
 
-$(VENV)/installed: $(VENV)/torch pyproject.toml constraints.txt CMakeLists.txt $(wildcard src/radixserve/kernels/csrc/*)
+$(VENV)/installed: $(VENV)/torch pyproject.toml constraints.txt CMakeLists.txt $(CPP)
 	$(BIN)/pip install --quiet -c constraints.txt -e ".[dev]"
 	@touch $@
 

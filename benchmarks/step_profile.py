@@ -51,7 +51,7 @@ class TimedNative:
     """The native module, its operations timed. Stands in for it in `models.native_operations`."""
 
     def __init__(self, parts: Parts) -> None:
-        self.heads = parts.timed("norm, q k v, rotation, store", _native.heads)
+        self.qkv_rope_store = parts.timed("norm, q k v, rotation, store", _native.qkv_rope_store)
         self.add_and_mlp = parts.timed("output and MLP", _native.add_and_mlp)
         self.norm_linear = parts.timed("norm and head", _native.norm_linear)
 

@@ -25,7 +25,7 @@ class LowRank:
 
     def __init__(self, a: Tensor, b: Tensor) -> None: ...
 
-class LowRanks:
+class LoraBatch:
     """The additions to one product of a step of `rows` rows: each run (weights, first row, row after the last) gets x a^T b^T.
 
     x a^T is rounded to bfloat16. A row's result does not depend on the other runs.
@@ -51,7 +51,7 @@ def embed(table: AnyTensor, ids: Tensor, x: AnyTensor) -> None:
 def norm_linear(x: AnyTensor, norm: RmsNorm, linear: Linear, y: AnyTensor) -> None:
     """Writes linear(norm(x)) to `y` float32 [T, outputs]; `x` float32 [T, inputs]. The normed x is rounded to bfloat16."""
 
-class Places:
+class StepPositions:
     """The `positions` int64 [T] of a step's tokens, and the `slots` int64 [T] of their K and V.
 
     `cos`, `sin`: of all positions, float32 [positions, head_dim / 2].
@@ -59,17 +59,17 @@ class Places:
 
     def __init__(self, cos: AnyTensor, sin: AnyTensor, positions: Tensor, slots: Tensor) -> None: ...
 
-def heads(
+def qkv_rope_store(
     x: AnyTensor,
     norm: RmsNorm,
     linear: Linear,
     q_norm: RmsNorm | None,
     k_norm: RmsNorm | None,
-    places: Places,
+    positions: StepPositions,
     k_pool: AnyTensor,
     v_pool: AnyTensor,
     q: AnyTensor,
-    lora: LowRanks | None = None,
+    lora: LoraBatch | None = None,
 ) -> None:
     """Projects norm(x) to the heads of q, k and v, in this order, norms and rotates q and k, and rounds all once to bfloat16.
 
@@ -77,7 +77,7 @@ def heads(
     [slots, num_kv_heads, head_dim], all bfloat16.
     """
 
-def product(x: AnyTensor, linear: Linear, y: AnyTensor, lora: LowRanks | None = None) -> None:
+def linear(x: AnyTensor, linear: Linear, y: AnyTensor, lora: LoraBatch | None = None) -> None:
     """Writes linear(x) to `y` float32 [T, outputs]; `x` bfloat16 [T, inputs]."""
 
 def mlp(
@@ -86,8 +86,8 @@ def mlp(
     gate_up: Linear,
     down: Linear,
     y: AnyTensor,
-    gate_up_lora: LowRanks | None = None,
-    down_lora: LowRanks | None = None,
+    gate_up_lora: LoraBatch | None = None,
+    down_lora: LoraBatch | None = None,
 ) -> None:
     """Writes down(silu(gate) * up) of norm(x) to `y`; both are float32 [T, size]. `gate_up` as for `add_and_mlp`."""
 
@@ -98,13 +98,13 @@ def add_and_mlp(
     norm: RmsNorm,
     gate_up: Linear,
     down: Linear,
-    linear_lora: LowRanks | None = None,
-    gate_up_lora: LowRanks | None = None,
-    down_lora: LowRanks | None = None,
+    linear_lora: LoraBatch | None = None,
+    gate_up_lora: LoraBatch | None = None,
+    down_lora: LoraBatch | None = None,
 ) -> None:
     """Adds linear(y) to `x` float32 [T, size], then down(silu(gate) * up) of norm(x); `y` bfloat16 [T, inputs].
 
-    The bits are those of `product` and of `mlp`, each added to `x`, in one region of threads.
+    The bits are those of `linear` and of `mlp`, each added to `x`, in one region of threads.
 
     Outputs of `gate_up` are 16 gates, then the 16 ups that belong to them, and so on. What enters a product is rounded to bfloat16.
     """

@@ -57,7 +57,7 @@ class Prepared(NamedTuple):
     `flat`: `attended` as [T, num_heads * head_dim].
     """
 
-    places: "_native.Places"
+    positions: "_native.StepPositions"
     q: "_native.Wrapped"
     attended: "_native.Wrapped"
     flat: "_native.Wrapped"
@@ -75,10 +75,10 @@ class Additions(NamedTuple):
 class Runs(NamedTuple):
     """The same in a step, by all of its adapters."""
 
-    qkv: "_native.LowRanks | None"
-    output: "_native.LowRanks | None"
-    gate_up: "_native.LowRanks | None"
-    down: "_native.LowRanks | None"
+    qkv: "_native.LoraBatch | None"
+    output: "_native.LoraBatch | None"
+    gate_up: "_native.LoraBatch | None"
+    down: "_native.LoraBatch | None"
 
 
 NO_RUNS = Runs(None, None, None, None)
@@ -112,7 +112,7 @@ class NativeOperations:
             if len(batch.input_ids) != tokens:
                 tokens = len(batch.input_ids)
                 memory = _memory(config, tokens)
-            return Prepared(_native.Places(*rotations, batch.positions, batch.out_slots), *memory)
+            return Prepared(_native.StepPositions(*rotations, batch.positions, batch.out_slots), *memory)
 
         return prepare
 
@@ -147,7 +147,7 @@ class NativeOperations:
         def attend(
             x: Stream, step: Prepared, attention: "CpuBackend", batch: ForwardBatch, added: Runs | None
         ) -> "_native.Wrapped":
-            _native.heads(x.wrapped, *weights, step.places, *attention.layers[layer], step.q, (added or NO_RUNS).qkv)
+            _native.qkv_rope_store(x.wrapped, *weights, step.positions, *attention.layers[layer], step.q, (added or NO_RUNS).qkv)
             attention.attend_into(step.attended, step.q, layer, batch, scale, window)
             return step.flat
 
@@ -179,7 +179,7 @@ class NativeOperations:
             for product, low_rank in zip(products, additions, strict=True):
                 if low_rank is not None:
                     product.append((low_rank, begin, end))
-        return Runs(*(_native.LowRanks(product, num_tokens) if product else None for product in products))
+        return Runs(*(_native.LoraBatch(product, num_tokens) if product else None for product in products))
 
 
 def _in_halves(
@@ -191,7 +191,7 @@ def _in_halves(
         _, to_output, *to_mlp = added or NO_RUNS
         part = torch.empty_like(x.tensor)
         wrapped = _native.Wrapped(part)
-        _native.product(attended, output, wrapped, to_output)
+        _native.linear(attended, output, wrapped, to_output)
         x.tensor.add_(reduce(part))
         _native.mlp(x.wrapped, norm, gate_up, down, wrapped, *to_mlp)
         x.tensor.add_(reduce(part))

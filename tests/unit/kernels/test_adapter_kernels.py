@@ -50,7 +50,7 @@ class Weights:
         """x after the layer; `runs`: (adapter, first row, row after the last)."""
         x = x.clone()
         additions = [
-            _native.LowRanks([(self._native[number][name], begin, end) for number, begin, end in runs], len(x)) if runs else None
+            _native.LoraBatch([(self._native[number][name], begin, end) for number, begin, end in runs], len(x)) if runs else None
             for name in self.shapes
         ]
         norm = _native.RmsNorm(torch.ones(INPUTS), 1e-5)
@@ -120,8 +120,8 @@ def test_zeros_of_a_shared_product_need_not_be_kept(own: list[tuple[int, int]], 
     b = torch.cat((b, b.new_zeros(len(b), b.shape[1] % 2 or 2)), dim=1)
     a, base = random(b.shape[1], 34, seed=4).bfloat16(), random(sum(outputs), 34, seed=5).bfloat16()
     x, y = torch.zeros(rows, sum(outputs)), (random(rows, 34, seed=6) * 6).bfloat16()
-    runs = _native.LowRanks([(_native.LowRank(a, b), 0, rows)], rows)
-    _native.product(y, _native.Linear(base), x, runs)
+    runs = _native.LoraBatch([(_native.LowRank(a, b), 0, rows)], rows)
+    _native.linear(y, _native.Linear(base), x, runs)
     hidden = (y.double() @ a.double().T).bfloat16().double()
     expected = y.double() @ base.double().T + hidden @ b.double().T
     torch.testing.assert_close(x.double(), expected, rtol=1e-5, atol=1e-4)
@@ -136,14 +136,14 @@ def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(ValueError, match="a has 7 inputs: must be even"):
         _native.LowRank(random(2, 7, seed=0).bfloat16(), random(8, 2, seed=0).bfloat16())
     with pytest.raises(ValueError, match="runs is empty"):
-        _native.LowRanks([], 3)
+        _native.LoraBatch([], 3)
     for begin, end in ((2, 2), (0, 4), (-1, 2)):
         with pytest.raises(ValueError, match=f"run {begin}:{end} is empty, out of order or beyond 3 rows"):
-            _native.LowRanks([(low_rank(8, 8), begin, end)], 3)
+            _native.LoraBatch([(low_rank(8, 8), begin, end)], 3)
     with pytest.raises(ValueError, match="differ in shape"):
-        _native.LowRanks([(low_rank(8, 8), 0, 1), (low_rank(8, 6), 1, 2)], 3)
+        _native.LoraBatch([(low_rank(8, 8), 0, 1), (low_rank(8, 6), 1, 2)], 3)
     weights = Weights({})
     x, y = random(3, INPUTS, seed=0), random(3, 34, seed=0).bfloat16()
     norm, linears = _native.RmsNorm(torch.ones(INPUTS), 1e-5), weights._linears.values()
     with pytest.raises(ValueError, match=r"additions are for 2 rows of a weight \[64, 34\]: must be 3 of \[64, 34\]"):
-        _native.add_and_mlp(x, y, *[*linears][:1], norm, *[*linears][1:], _native.LowRanks([(low_rank(64, 34), 0, 1)], 2))
+        _native.add_and_mlp(x, y, *[*linears][:1], norm, *[*linears][1:], _native.LoraBatch([(low_rank(64, 34), 0, 1)], 2))

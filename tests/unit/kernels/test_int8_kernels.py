@@ -124,13 +124,13 @@ def test_heads_take_int8_projections() -> None:
     projected = torch.empty(20, 64)
     _native.norm_linear(x, norm, linear, projected)
     pools, q = torch.zeros(2, 20, 1, 16).bfloat16(), torch.empty(20, 2, 16).bfloat16()
-    _native.heads(
+    _native.qkv_rope_store(
         x,
         norm,
         linear,
         None,
         None,
-        _native.Places(torch.ones(20, 8), torch.zeros(20, 8), torch.arange(20), torch.arange(20)),
+        _native.StepPositions(torch.ones(20, 8), torch.zeros(20, 8), torch.arange(20), torch.arange(20)),
         *pools,
         q,
     )

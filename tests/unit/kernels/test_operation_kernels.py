@@ -167,8 +167,8 @@ def test_heads_are_projected_normed_rotated_and_stored(head_dim: int, tokens: in
         pools = torch.full((2, 100, num_kv, head_dim), torch.nan).bfloat16()
         out = torch.full((tokens, num_q, head_dim), torch.nan).bfloat16()
         q_norm, k_norm = (None if weight is None else _native.RmsNorm(weight, 1e-6) for weight in weights)
-        places = _native.Places(angles.cos(), angles.sin(), positions, slots)
-        _native.heads(x, norm, linear, q_norm, k_norm, places, pools[0], pools[1], out)
+        step_positions = _native.StepPositions(angles.cos(), angles.sin(), positions, slots)
+        _native.qkv_rope_store(x, norm, linear, q_norm, k_norm, step_positions, pools[0], pools[1], out)
         for ours, expected in ((out, rotated(q, weights[0])), (pools[0][slots], rotated(k, weights[1])), (pools[1][slots], v)):
             torch.testing.assert_close(ours.double(), expected, rtol=2**-8, atol=1e-4)
         untouched = torch.ones(100, dtype=torch.bool)
@@ -227,8 +227,8 @@ def test_a_wrapped_tensor_is_the_tensor() -> None:
         (lambda: _native.embed(BF16, torch.tensor([1], dtype=torch.int32), torch.zeros(1, 64)), "ids is of dtype int32"),
         (lambda: _native.embed(_native.Wrapped(ZEROS), torch.tensor([1]), torch.zeros(1, 8)), "table is of dtype float32"),
         (lambda: _native.embed(_native.Wrapped(BF16.T), torch.tensor([1]), torch.zeros(1, 2)), "table must be contiguous"),
-        (lambda: _native.Places(ZEROS, ZEROS, torch.tensor([5]), torch.tensor([1])), "position 5 is outside of the rotations of 5"),
-        (lambda: _native.Places(ZEROS, ZEROS, torch.tensor([1, 2]), torch.tensor([1])), r"slots has shape \[1\]: must be \[2\]"),
+        (lambda: _native.StepPositions(ZEROS, ZEROS, torch.tensor([5]), torch.tensor([1])), "position 5 is outside of the rotations of 5"),
+        (lambda: _native.StepPositions(ZEROS, ZEROS, torch.tensor([1, 2]), torch.tensor([1])), r"slots has shape \[1\]: must be \[2\]"),
         (lambda: _native.set_num_threads(0), "n is 0: must be at least 1"),
         (lambda: _native.choose_level("sse9"), "level is 'sse9'"),
     ],
@@ -245,8 +245,8 @@ def test_a_slot_outside_of_the_pool_is_refused(slot: int, message: str) -> None:
     q = torch.zeros(1, 1, 4).bfloat16()
 
     def store() -> None:
-        places = _native.Places(angles, angles, torch.tensor([0]), torch.tensor([slot]))
-        _native.heads(torch.zeros(1, 2), norm, linear, None, None, places, pool, pool.clone(), q)
+        step_positions = _native.StepPositions(angles, angles, torch.tensor([0]), torch.tensor([slot]))
+        _native.qkv_rope_store(torch.zeros(1, 2), norm, linear, None, None, step_positions, pool, pool.clone(), q)
 
     with pytest.raises(ValueError, match=message):
         store()

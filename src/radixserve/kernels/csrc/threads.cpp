@@ -45,7 +45,9 @@ class alignas(64) Bell {
     void ring() {
         count_.fetch_add(1);
         if (sleepers_.load() == 0) return;
-        { std::lock_guard hold(mutex_); }  // who was about to sleep sleeps now, and is woken
+        {
+            std::lock_guard hold(mutex_);
+        }  // who was about to sleep sleeps now, and is woken
         rung_.notify_all();
     }
 

@@ -146,8 +146,7 @@ inline void direct_scores(const KeyTile& tile, const KeyTile* next, const uint16
 #pragma GCC unroll 16
             for (int i = 0; i < 16; ++i)
 #pragma GCC unroll 8
-                for (int m = 0; m < M; ++m)
-                    acc[m] = add_products(acc[m], splat_pair(q + m * shape.padded + column + 2 * i), keys[i]);
+                for (int m = 0; m < M; ++m) acc[m] = add_products(acc[m], splat_pair(q + m * shape.padded + column + 2 * i), keys[i]);
         }
         for (int m = 0; m < M; ++m) _mm512_store_ps(scores[m] + key, acc[m]);
         if (next)
@@ -157,8 +156,7 @@ inline void direct_scores(const KeyTile& tile, const KeyTile* next, const uint16
 
 // Two registers (32 columns) by C chunks for each row.
 template <int M, int C>
-inline void direct_out(const KeyTile& tile, const KeyTile* next, const Rows& rows, const Weights& w, int column,
-                       const Shape& shape) {
+inline void direct_out(const KeyTile& tile, const KeyTile* next, const Rows& rows, const Weights& w, int column, const Shape& shape) {
     __m512 acc[M][2 * C];
     for (int m = 0; m < M; ++m)
         for (int c = 0; c < 2 * C; ++c) acc[m][c] = _mm512_setzero_ps();
@@ -170,8 +168,7 @@ inline void direct_out(const KeyTile& tile, const KeyTile* next, const Rows& row
 #pragma GCC unroll 8
         for (int m = 0; m < M; ++m)
 #pragma GCC unroll 4
-            for (int c = 0; c < 2 * C; ++c)
-                acc[m][c] = add_products(acc[m][c], splat_pair(w.p[m] + 2 * pair), v[c]);
+            for (int c = 0; c < 2 * C; ++c) acc[m][c] = add_products(acc[m][c], splat_pair(w.p[m] + 2 * pair), v[c]);
         if (next) {
             prefetch_row(next->v + next->offsets[2 * pair] + column, 32 * C);
             prefetch_row(next->v + next->offsets[2 * pair + 1] + column, 32 * C);
@@ -262,8 +259,7 @@ void fold_packed(const Packed& packed, int num_keys, const Rows& rows, int first
     weigh(scores, rows, first, M, shape.scale, weights);
     const int num_pairs = (num_keys + 1) / 2;
     int column = 0;
-    for (; column + 64 <= shape.padded; column += 64)
-        packed_out<M, 4>(packed.v, rows, first, num_pairs, weights, column, shape.padded);
+    for (; column + 64 <= shape.padded; column += 64) packed_out<M, 4>(packed.v, rows, first, num_pairs, weights, column, shape.padded);
     if (column < shape.padded) packed_out<M, 2>(packed.v, rows, first, num_pairs, weights, column, shape.padded);
 }
 

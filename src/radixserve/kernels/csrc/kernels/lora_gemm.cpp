@@ -1,4 +1,4 @@
-#include "thin.h"
+#include "lora_gemm.h"
 
 #include <algorithm>
 
@@ -6,19 +6,19 @@
 
 namespace KERNEL_LEVEL {
 
-constexpr int VECTORS_OF_GROUP = THIN_GROUP / WIDTH;
-constexpr int MAX_THIN_ROWS = WIDTH == 16 ? 12 : WIDTH == 8 ? 4 : 1;
+constexpr int VECTORS_OF_GROUP = LORA_GROUP / WIDTH;
+constexpr int MAX_LORA_ROWS = WIDTH == 16 ? 12 : WIDTH == 8 ? 4 : 1;
 
 template <int ROWS>
-static void thin_tile(const ThinProduct& p, int64_t index, int64_t row) {
-    const ThinGroup& group = p.groups[index];
+static void lora_tile(const LoraProduct& p, int64_t index, int64_t row) {
+    const LoraGroup& group = p.groups[index];
     const bf16 *x = p.x + row * p.k + group.first, *w = group.packed;
     Floats sums[ROWS][VECTORS_OF_GROUP];
 #pragma GCC unroll 12
     for (int i = 0; i < ROWS; i++)
 #pragma GCC unroll 4
         for (int j = 0; j < VECTORS_OF_GROUP; j++) sums[i][j] = Floats{};
-    for (int64_t k = 0; k < group.inputs; k += 2, w += 2 * THIN_GROUP) {
+    for (int64_t k = 0; k < group.inputs; k += 2, w += 2 * LORA_GROUP) {
         Pairs b[VECTORS_OF_GROUP];
 #pragma GCC unroll 4
         for (int j = 0; j < VECTORS_OF_GROUP; j++) b[j] = load_pairs(w + j * 2 * WIDTH);
@@ -29,7 +29,7 @@ static void thin_tile(const ThinProduct& p, int64_t index, int64_t row) {
             for (int j = 0; j < VECTORS_OF_GROUP; j++) sums[i][j] = add_products(sums[i][j], a, b[j]);
         }
     }
-    const int64_t column = index * THIN_GROUP;
+    const int64_t column = index * LORA_GROUP;
     for (int i = 0; i < ROWS; i++)
         for (int j = 0; j < VECTORS_OF_GROUP; j++) {
             const int64_t at = (row + i) * p.n + column + j * WIDTH, left = p.n - column - j * WIDTH;
@@ -43,18 +43,18 @@ static void thin_tile(const ThinProduct& p, int64_t index, int64_t row) {
 }
 
 template <int ROWS>
-static void thin_tile_of(const ThinProduct& p, int rows, int64_t group, int64_t row) {
+static void lora_tile_of(const LoraProduct& p, int rows, int64_t group, int64_t row) {
     if constexpr (ROWS > 0) {
         if (rows == ROWS)
-            thin_tile<ROWS>(p, group, row);
+            lora_tile<ROWS>(p, group, row);
         else
-            thin_tile_of<ROWS - 1>(p, rows, group, row);
+            lora_tile_of<ROWS - 1>(p, rows, group, row);
     }
 }
 
-void thin_product(const ThinProduct& p, int64_t group, Range rows) {
-    for (int64_t row = rows.begin; row < rows.end; row += MAX_THIN_ROWS)
-        thin_tile_of<MAX_THIN_ROWS>(p, static_cast<int>(std::min<int64_t>(rows.end - row, MAX_THIN_ROWS)), group, row);
+void lora_product(const LoraProduct& p, int64_t group, Range rows) {
+    for (int64_t row = rows.begin; row < rows.end; row += MAX_LORA_ROWS)
+        lora_tile_of<MAX_LORA_ROWS>(p, static_cast<int>(std::min<int64_t>(rows.end - row, MAX_LORA_ROWS)), group, row);
 }
 
 }  // namespace KERNEL_LEVEL

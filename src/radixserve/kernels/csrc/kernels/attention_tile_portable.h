@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "attention_tile.h"
+#include "bf16.h"
 
 namespace KERNEL_LEVEL {
 namespace {
@@ -25,7 +26,7 @@ inline float exp2_scalar(float x) {
     y = multiply_add(y, r, 1.0f);
     int32_t exponent;
     std::memcpy(&exponent, &shifted, sizeof exponent);
-    exponent -= 0x4b400000;  // the bits of ROUND
+    exponent -= 0x4b400000;             // the bits of ROUND
     const int32_t half = exponent / 2;  // two factors, as 2^-200 is no float
     const uint32_t bits[2] = {uint32_t(127 + half) << 23, uint32_t(127 + exponent - half) << 23};
     float factors[2];
@@ -33,26 +34,19 @@ inline float exp2_scalar(float x) {
     return y * factors[0] * factors[1];
 }
 
-inline float widen(uint16_t bf16) {
-    const uint32_t bits = uint32_t(bf16) << 16;
-    float x;
-    std::memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
 // Keys as [dimension][key], values as [key][column].
 inline void pack(const KeyTile& tile, const Shape& shape, const Packed& packed) {
     for (int key = 0; key < TILE; ++key) {
         const uint16_t *k = tile.k + tile.offsets[key], *v = tile.v + tile.offsets[key];
-        for (int d = 0; d < shape.head_dim; ++d) packed.k[d * TILE + key] = widen(k[d]);
-        for (int d = 0; d < shape.padded; ++d) packed.v[key * shape.padded + d] = d < shape.head_dim ? widen(v[d]) : 0.0f;
+        for (int d = 0; d < shape.head_dim; ++d) packed.k[d * TILE + key] = to_float(k[d]);
+        for (int d = 0; d < shape.padded; ++d) packed.v[key * shape.padded + d] = d < shape.head_dim ? to_float(v[d]) : 0.0f;
     }
 }
 
 inline void fold_row(const Packed& packed, int num_keys, const Rows& rows, int i, const Shape& shape) {
     float p[TILE] = {}, max = LOWEST, old = rows.state.max[i];
     for (int d = 0; d < shape.head_dim; ++d) {
-        const float q = widen(rows.q[i * shape.padded + d]);
+        const float q = to_float(rows.q[i * shape.padded + d]);
         for (int j = 0; j < TILE; ++j) p[j] = multiply_add(q, packed.k[d * TILE + j], p[j]);
     }
     const uint64_t mask = rows.masks[i];

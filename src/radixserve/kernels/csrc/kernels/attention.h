@@ -2,7 +2,7 @@
 #pragma once
 #include <cstdint>
 
-#include "level.h"
+#include "cpu_level.h"
 
 constexpr int TILE = 64;  // keys that are attended together; the first one's position is a multiple of it
 constexpr int64_t MAX_HEAD_DIM = 256;
@@ -27,8 +27,8 @@ struct AttentionCall {
     int num_kv_heads;
     int group;  // query heads that share a KV head
     int head_dim;
-    float scale;     // of the scores
-    int64_t window;  // a token sees itself and the window - 1 tokens before it; 0: all before it
+    float scale;      // of the scores
+    int64_t window;   // a token sees itself and the window - 1 tokens before it; 0: all before it
     int num_threads;  // at most; the result doesn't depend on it
 };
 

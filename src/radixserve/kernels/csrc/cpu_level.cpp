@@ -1,4 +1,4 @@
-#include "level.h"
+#include "cpu_level.h"
 
 #include <initializer_list>
 
@@ -27,10 +27,14 @@ Level level() { return current; }
 
 const char* level_name(Level level) {
     switch (level) {
-        case Level::avx512_bf16: return "avx512_bf16";
-        case Level::avx512: return "avx512";
-        case Level::avx2: return "avx2";
-        default: return "portable";
+        case Level::avx512_bf16:
+            return "avx512_bf16";
+        case Level::avx512:
+            return "avx512";
+        case Level::avx2:
+            return "avx2";
+        default:
+            return "portable";
     }
 }
 

@@ -2,7 +2,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 
-#include "level.h"
+#include "cpu_level.h"
 #include "threads.h"
 
 namespace nb = nanobind;
@@ -10,8 +10,8 @@ namespace nb = nanobind;
 void bind_attention(nb::module_& module);
 void bind_linear(nb::module_& module);
 void bind_lora(nb::module_& module);
-void bind_ops(nb::module_& module);
-void bind_select(nb::module_& module);
+void bind_layer(nb::module_& module);
+void bind_logits(nb::module_& module);
 
 static void choose_by_name(const std::string& name) {
     for (Level candidate : {Level::portable, Level::avx2, Level::avx512, Level::avx512_bf16})
@@ -26,7 +26,7 @@ NB_MODULE(_native, module) {
     module.def("set_num_threads", &set_num_threads, nb::arg("n"));
     bind_linear(module);
     bind_lora(module);
-    bind_ops(module);
+    bind_layer(module);
     bind_attention(module);
-    bind_select(module);
+    bind_logits(module);
 }

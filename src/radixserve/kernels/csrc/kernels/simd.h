@@ -8,7 +8,7 @@
 #include <immintrin.h>
 #endif
 
-using bf16 = uint16_t;  // the upper half of a float
+#include "bf16.h"
 
 namespace KERNEL_LEVEL {
 
@@ -46,7 +46,8 @@ INLINE __m256i rounded_to_bf16(Floats x) {
     const __m512i bits = _mm512_castps_si512(x), odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
     const __m512i even = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));  // to nearest, ties to even
     const __mmask16 numbers = _mm512_cmp_ps_mask(x, x, _CMP_ORD_Q);
-    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_mask_mov_epi32(_mm512_or_si512(bits, _mm512_set1_epi32(0x400000)), numbers, even), 16));
+    return _mm512_cvtepi32_epi16(
+        _mm512_srli_epi32(_mm512_mask_mov_epi32(_mm512_or_si512(bits, _mm512_set1_epi32(0x400000)), numbers, even), 16));
 #endif
 }
 INLINE void store(bf16* p, Floats x, int n = WIDTH) { _mm256_mask_storeu_epi16(p, first(n), rounded_to_bf16(x)); }

@@ -7,6 +7,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "bf16.h"
+
 namespace nb = nanobind;
 
 using Array = nb::ndarray<>;
@@ -70,9 +72,7 @@ inline void* checked(const Array& array, const char* name, nb::dlpack::dtype dty
 inline float* floats(const Array& array, const char* name, Shape shape) {
     return static_cast<float*>(checked(array, name, nb::dtype<float>(), shape));
 }
-inline uint16_t* bf16s(const Array& array, const char* name, Shape shape) {
-    return static_cast<uint16_t*>(checked(array, name, BF16, shape));
-}
+inline bf16* bf16s(const Array& array, const char* name, Shape shape) { return static_cast<bf16*>(checked(array, name, BF16, shape)); }
 inline int64_t* int64s(const Array& array, const char* name, Shape shape) {
     return static_cast<int64_t*>(checked(array, name, nb::dtype<int64_t>(), shape));
 }

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "level.h"
+#include "cpu_level.h"
 
 struct Ranked {
     float value;

@@ -1,4 +1,4 @@
-#include "select.h"
+#include "argmax_topk.h"
 
 #include <algorithm>
 #include <cmath>

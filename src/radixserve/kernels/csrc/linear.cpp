@@ -1,47 +1,33 @@
 #include "linear.h"
 
-#include <nanobind/stl/optional.h>
-#include <sys/mman.h>
+#include <algorithm>
+#include <stdexcept>
+#include <string>
 
 #include "threads.h"
 
-HugeMemory::HugeMemory(size_t bytes) {
-    constexpr size_t HUGE_PAGE = 2 << 20, LINE = 64;
-    const size_t unit = bytes < HUGE_PAGE / 4 ? LINE : HUGE_PAGE;  // an adapter's small weights would waste most of a page each
-    bytes = (bytes + unit - 1) / unit * unit;
-    data_.reset(std::aligned_alloc(unit, bytes));
-    if (!data_) throw std::bad_alloc();
-#ifdef MADV_HUGEPAGE
-    if (unit == HUGE_PAGE) madvise(data_.get(), bytes, MADV_HUGEPAGE);
-#endif
-}
+static int64_t packed_bytes(int64_t inputs, bool int8) { return int8 ? int8_width(inputs) : inputs * static_cast<int64_t>(sizeof(bf16)); }
 
-static int64_t packed_bytes(int64_t inputs, bool int8) {
-    return int8 ? int8_width(inputs) : inputs * static_cast<int64_t>(sizeof(bf16));
-}
-
-Linear::Linear(const Array& weight, const std::optional<Array>& bias, bool int8)
-    : outputs(weight.ndim() ? weight.shape(0) : 0),
-      inputs(weight.ndim() > 1 ? weight.shape(1) : 0),
+Linear::Linear(const bf16* weight, const float* bias, int64_t outputs, int64_t inputs, bool int8)
+    : outputs(outputs),
+      inputs(inputs),
       int8(int8),
       padded_outputs_((outputs + PANEL - 1) / PANEL * PANEL),
       memory_(padded_outputs_ * packed_bytes(inputs, int8)) {
-    const bf16* source = bf16s(weight, "weight", {ANY, ANY});
     const std::string what = "weight has " + std::to_string(inputs) + " inputs: must be ";
     if (inputs % 2) throw std::invalid_argument(what + "even");
     if (int8 && inputs > MAX_INT8_INPUTS) throw std::invalid_argument(what + "at most " + std::to_string(MAX_INT8_INPUTS) + " in int8");
     if (bias) {
-        const float* values = floats(*bias, "bias", {outputs});
         bias_.assign(padded_outputs_, 0.0f);
-        std::copy(values, values + outputs, bias_.begin());
+        std::copy(bias, bias + outputs, bias_.begin());
     }
     if (int8) {
         scales_.resize(padded_outputs_);
         offsets_.resize(padded_outputs_);
         const Int8Weights packed{static_cast<int8_t*>(memory_.data()), scales_.data(), offsets_.data()};
-        AT_LEVEL(pack_int8, source, packed, outputs, inputs);
+        AT_LEVEL(pack_int8, weight, packed, outputs, inputs);
     } else {
-        AT_LEVEL(pack, source, static_cast<bf16*>(memory_.data()), outputs, inputs);
+        AT_LEVEL(pack, weight, static_cast<bf16*>(memory_.data()), outputs, inputs);
     }
 }
 
@@ -72,21 +58,23 @@ static QuantizedRows quantized(const bf16* x, int64_t rows, int64_t inputs, Quan
 }
 
 void Linear::multiply(const bf16* x, void* y, int64_t rows, Epilogue epilogue, QuantizedRows shared, int thread, int threads,
-                      const Addend& addend) const {
+                      const LoraAddend& addend) const {
     if (!int8) {
         const Gemm g{x, static_cast<const bf16*>(memory_.data()), bias(), y, rows, outputs, inputs, epilogue, addend};
         return AT_LEVEL(gemm, g, thread, threads);
     }
     const QuantizedRows q = quantized(x, rows, inputs, shared, thread, threads);
-    const Int8Gemm g{q.bytes,       q.scales, static_cast<const int8_t*>(memory_.data()), scales_.data(), offsets_.data(), bias(), y, rows,
-                     outputs, int8_width(inputs), epilogue, addend};
+    const Int8Gemm g{q.bytes,
+                     q.scales,
+                     static_cast<const int8_t*>(memory_.data()),
+                     scales_.data(),
+                     offsets_.data(),
+                     bias(),
+                     y,
+                     rows,
+                     outputs,
+                     int8_width(inputs),
+                     epilogue,
+                     addend};
     AT_LEVEL(gemm_int8, g, thread, threads);
-}
-
-void bind_linear(nb::module_& module) {
-    nb::class_<Linear>(module, "Linear")
-        .def(nb::init<const Array&, const std::optional<Array>&, bool>(), nb::arg("weight"), nb::arg("bias") = nb::none(),
-             nb::arg("int8") = false)
-        .def_ro("outputs", &Linear::outputs)
-        .def_ro("inputs", &Linear::inputs);
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "attention_items.h"
+#include "bf16.h"
 #include "threads.h"
 
 #ifdef __AVX512F__
@@ -67,13 +68,6 @@ void start(const State& state, int rows, const Shape& shape) {
     std::fill_n(state.max, rows, LOWEST);
 }
 
-uint16_t round_to_bf16(float x) {
-    uint32_t bits;
-    std::memcpy(&bits, &x, sizeof bits);
-    if ((bits & 0x7fffffff) > 0x7f800000) return uint16_t(bits >> 16 | 0x40);  // NaN
-    return uint16_t((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
 // Members [first, end) of an item meet a tile, whose slots are the same for all of them.
 struct Stop {
     int tile;
@@ -83,9 +77,9 @@ struct Stop {
 };
 
 // The computation of one item. Rows are ordered by KV head, member, query, query head.
-class Walk {
+class ItemRunner {
   public:
-    Walk(const AttentionCall& call, const Shape& shape, const std::vector<Request>& requests, const Item& item)
+    ItemRunner(const AttentionCall& call, const Shape& shape, const std::vector<Request>& requests, const Item& item)
         : call_(call), shape_(shape), requests_(requests), item_(item) {
         for (const Member& member : item.members) head_rows_ += int(member.num_queries) * call.group;
         rows_ = item.num_heads * head_rows_;
@@ -188,9 +182,7 @@ class Walk {
         return false;
     }
 
-    bool meets(int member, int tile) const {
-        return item_.members[member].first_tile <= tile && tile < item_.members[member].end_tile;
-    }
+    bool meets(int member, int tile) const { return item_.members[member].first_tile <= tile && tile < item_.members[member].end_tile; }
 
     void locate_keys(Stop& stop) const {
         const int64_t start = int64_t(stop.tile) * TILE, slot_size = int64_t(call_.num_kv_heads) * call_.head_dim;
@@ -291,9 +283,9 @@ void attend(const AttentionCall& call) {
     in_parallel(cut.num_threads, [&](int, int threads) {
         for (int i; (i = next.fetch_add(1, std::memory_order_relaxed)) < count;) {
             const Item& item = cut.items[i];
-            Walk walk(call, shape, cut.requests, item);
+            ItemRunner walk(call, shape, cut.requests, item);
             if (i < threads) walk.announce();
-            if (i + threads < count) Walk(call, shape, cut.requests, cut.items[i + threads]).announce();
+            if (i + threads < count) ItemRunner(call, shape, cut.requests, cut.items[i + threads]).announce();
             walk.run();
             if (!item.is_part) continue;
             int& unfinished = cut.requests[item.members[0].request].unfinished;

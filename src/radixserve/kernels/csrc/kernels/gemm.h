@@ -7,9 +7,8 @@
 #pragma once
 #include <cstdint>
 
-#include "level.h"
-
-using bf16 = uint16_t;
+#include "bf16.h"
+#include "cpu_level.h"
 
 constexpr int64_t PANEL = 32;
 
@@ -21,19 +20,19 @@ enum class Epilogue {
 };
 
 // What is added to the sums of some rows, after the bias: row i gets row places[i] of `values`, or nothing where that is negative.
-struct Addend {
+struct LoraAddend {
     const float* values = nullptr;    // [any, N]; null: no row gets anything
     const int32_t* places = nullptr;  // [M]
 };
 
 struct Gemm {
-    const bf16* x;        // [M, K]
-    const bf16* packed;   // see above
-    const float* bias;    // [panels * 32] or null
-    void* y;              // float [M, N]; bf16 [M, N] for round, [M, N / 2] for silu_mul
+    const bf16* x;       // [M, K]
+    const bf16* packed;  // see above
+    const float* bias;   // [panels * 32] or null
+    void* y;             // float [M, N]; bf16 [M, N] for round, [M, N / 2] for silu_mul
     int64_t m, n, k;
     Epilogue epilogue;
-    Addend addend;
+    LoraAddend addend;
 };
 
 DECLARE_KERNEL(void gemm(const Gemm& g, int thread, int threads))

@@ -2,9 +2,8 @@
 #pragma once
 #include <cstdint>
 
-#include "level.h"
-
-using bf16 = uint16_t;
+#include "bf16.h"
+#include "cpu_level.h"
 
 struct Norm {
     const float* weight;  // [size]

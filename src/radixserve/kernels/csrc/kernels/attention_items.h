@@ -64,9 +64,7 @@ class Items {
     int num_threads;
 
   private:
-    int first_tile(int64_t position) const {
-        return call_.window ? int(std::max<int64_t>(0, position + 1 - call_.window) / TILE) : 0;
-    }
+    int first_tile(int64_t position) const { return call_.window ? int(std::max<int64_t>(0, position + 1 - call_.window) / TILE) : 0; }
 
     bool is_narrow(const Request& r) const { return r.extend_len * call_.group <= NARROW_ROWS; }
 
@@ -104,8 +102,10 @@ class Items {
         for (int i = 0; i < call_.num_requests;) {
             const int b = call_.order[i];
             const int end = end_of_family(i);
-            if (!is_narrow(requests[b])) add_wide(b);
-            else if (pays(i, end)) add_family(i, end);
+            if (!is_narrow(requests[b]))
+                add_wide(b);
+            else if (pays(i, end))
+                add_family(i, end);
             else
                 for (int j = i; j < end; ++j) add_narrow(call_.order[j]);
             i = end;

@@ -8,24 +8,24 @@
 #pragma once
 #include <cstdint>
 
+#include "cpu_level.h"
 #include "gemm.h"
-#include "level.h"
 #include "threads.h"
 
-constexpr int64_t THIN_GROUP = 16;
+constexpr int64_t LORA_GROUP = 16;
 
-struct ThinGroup {
+struct LoraGroup {
     int64_t first, inputs;  // both even
     const bf16* packed;     // [inputs / 2][16][2]
 };
 
-struct ThinProduct {
+struct LoraProduct {
     const bf16* x;            // [any, K]
-    const ThinGroup* groups;  // [ceil(N / 16)]
+    const LoraGroup* groups;  // [ceil(N / 16)]
     void* y;                  // [any, N] float, or bf16 if rounded
     int64_t n, k;
     bool rounded;
 };
 
 // y = xW for some rows and the outputs of one group.
-DECLARE_KERNEL(void thin_product(const ThinProduct& p, int64_t group, Range rows))
+DECLARE_KERNEL(void lora_product(const LoraProduct& p, int64_t group, Range rows))

@@ -8,8 +8,8 @@
 #pragma once
 #include <cstdint>
 
+#include "cpu_level.h"
 #include "gemm.h"
-#include "level.h"
 
 // Most inputs for which no sum of unsigned times signed bytes leaves int32.
 constexpr int64_t MAX_INT8_INPUTS = 65536;
@@ -23,16 +23,16 @@ struct Int8Weights {
 };
 
 struct Int8Gemm {
-    const uint8_t* x;        // [M, K], K a multiple of 4
-    const float* x_scales;   // [M]
+    const uint8_t* x;       // [M, K], K a multiple of 4
+    const float* x_scales;  // [M]
     const int8_t* packed;
     const float* scales;
     const int32_t* offsets;
-    const float* bias;       // [panels * 32] or null
-    void* y;                 // as in Gemm
+    const float* bias;  // [panels * 32] or null
+    void* y;            // as in Gemm
     int64_t m, n, k;
     Epilogue epilogue;
-    Addend addend;
+    LoraAddend addend;
 };
 
 DECLARE_KERNEL(void gemm_int8(const Int8Gemm& g, int thread, int threads))

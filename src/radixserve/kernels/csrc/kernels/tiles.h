@@ -35,7 +35,8 @@ INLINE void finish(const Product& g, Floats (&sums)[ROWS][VECTORS], int64_t row,
             for (int j = 0; j < VECTORS; j++) {
                 const int64_t left = g.n - column - j * WIDTH;
                 if (left <= 0) break;
-                sums[i][j] = sums[i][j] + load(g.addend.values + place * g.n + column + j * WIDTH, static_cast<int>(std::min<int64_t>(left, WIDTH)));
+                sums[i][j] =
+                    sums[i][j] + load(g.addend.values + place * g.n + column + j * WIDTH, static_cast<int>(std::min<int64_t>(left, WIDTH)));
             }
         }
     if (g.epilogue == Epilogue::silu_mul) {

@@ -1,4 +1,4 @@
-#include "heads.h"
+#include "qkv_rope.h"
 
 #include <algorithm>
 
@@ -30,7 +30,7 @@ static void rotate(const float* x, const Norm& norm, const float* cos, const flo
     }
 }
 
-void rotate_and_store(const Heads& h, int64_t token) {
+void rope_and_store(const QkvRope& h, int64_t token) {
     const int64_t d = h.head_dim, kv = h.num_kv_heads * d;
     const float* x = h.qkv + token * (h.num_heads * d + 2 * kv);
     const float *cos = h.cos + h.positions[token] * (d / 2), *sin = h.sin + h.positions[token] * (d / 2);
@@ -45,10 +45,7 @@ void rotate_and_store(const Heads& h, int64_t token) {
 }
 
 void widen(const bf16* x, float* y, int64_t size) {
-    for (int64_t i = 0; i < size; i++) {
-        const uint32_t bits = static_cast<uint32_t>(x[i]) << 16;
-        std::memcpy(y + i, &bits, sizeof bits);
-    }
+    for (int64_t i = 0; i < size; i++) y[i] = to_float(x[i]);
 }
 
 }  // namespace KERNEL_LEVEL
