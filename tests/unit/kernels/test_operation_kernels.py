@@ -189,6 +189,7 @@ def test_a_step_without_rows_is_nothing() -> None:
 
 
 BF16 = torch.zeros(2, 64).bfloat16()
+ONE = torch.tensor([1])
 ZEROS = torch.zeros(5, 8)
 
 
@@ -227,8 +228,8 @@ def test_a_wrapped_tensor_is_the_tensor() -> None:
         (lambda: _native.embed(BF16, torch.tensor([1], dtype=torch.int32), torch.zeros(1, 64)), "ids is of dtype int32"),
         (lambda: _native.embed(_native.Wrapped(ZEROS), torch.tensor([1]), torch.zeros(1, 8)), "table is of dtype float32"),
         (lambda: _native.embed(_native.Wrapped(BF16.T), torch.tensor([1]), torch.zeros(1, 2)), "table must be contiguous"),
-        (lambda: _native.StepPositions(ZEROS, ZEROS, torch.tensor([5]), torch.tensor([1])), "position 5 is outside of the rotations of 5"),
-        (lambda: _native.StepPositions(ZEROS, ZEROS, torch.tensor([1, 2]), torch.tensor([1])), r"slots has shape \[1\]: must be \[2\]"),
+        (lambda: _native.StepPositions(ZEROS, ZEROS, torch.tensor([5]), ONE), "position 5 is outside of the rotations of 5"),
+        (lambda: _native.StepPositions(ZEROS, ZEROS, torch.tensor([1, 2]), ONE), r"slots has shape \[1\]: must be \[2\]"),
         (lambda: _native.set_num_threads(0), "n is 0: must be at least 1"),
         (lambda: _native.choose_level("sse9"), "level is 'sse9'"),
     ],
