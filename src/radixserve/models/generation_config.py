@@ -103,5 +103,6 @@ def _checked(value: Any, field: str, what: str) -> Any:
     try:
         SamplingParams(**params).validate(1)
     except InvalidRequestError as error:
-        raise ModelError(f"{what}: {error.message}; {REMEDY}") from error
+        reason = error.message.partition(": ")[2]
+        raise ModelError(f"{what}: {reason}; {REMEDY}") from error
     return value
