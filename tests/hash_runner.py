@@ -16,6 +16,7 @@ from radixserve.engine.assemble import assemble
 from radixserve.engine.counting_runner import CountedStep
 from radixserve.engine.engine import Engine
 from radixserve.engine.grammars import Grammars
+from radixserve.engine.weights import ModelWeights
 from radixserve.limits import Limits
 from radixserve.messages import EngineInfo, TokenLogprob
 from radixserve.observe.observer import Observer
@@ -86,9 +87,6 @@ class HashRunner:
         hashes = prefix_hashes(token_ids)
         return [TokenLogprob(token_ids[at + 1], float(hashes[at])) for at in range(run.start, run.start + run.length)]
 
-    def update_weights(self, model: str) -> None:
-        raise AssertionError("not used")
-
 
 def hash_engine(
     num_slots: int,
@@ -97,6 +95,7 @@ def hash_engine(
     max_context_len: int = 512,
     grammars: Grammars | None = None,
     adapters: AdapterWeights | None = None,
+    weights: ModelWeights | None = None,
     observed: bool = False,
     **settings: Any,
 ) -> Engine:
@@ -104,7 +103,8 @@ def hash_engine(
     config = EngineConfig(**{"max_batch_tokens": 16, "max_running": 8, "decode_reserve": 4, **settings})
     limits = Limits(VOCAB, max_context_len, num_slots, page_size)
     info = EngineInfo(model="hash", dtype="none", device="cpu", limits=limits, kv_bytes=0, num_threads=1)
-    engine = assemble(config, info, HashRunner(num_slots, page_size), grammars=grammars, adapters=adapters)
+    runner = HashRunner(num_slots, page_size)
+    engine = assemble(config, info, runner, grammars=grammars, adapters=adapters, weights=weights)
     if observed:
         engine.observer = Observer(engine.scheduler, config.eviction_policy)
     return engine

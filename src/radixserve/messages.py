@@ -48,10 +48,25 @@ class FlushRequest(msgspec.Struct, frozen=True, tag=True):
 
 
 class UpdateWeightsRequest(msgspec.Struct, frozen=True, tag=True):
-    """Load other weights of the same shape from `model` and flush. Refused as busy while requests wait or run."""
+    """Load other weights of the same shape from `model` and flush. Answered by CommandResult.
+
+    Refused as busy while requests wait or run, at first and again once the weights are read, and while others are being read.
+    """
 
     rid: str
     model: str
+
+
+class WeightsRead(msgspec.Struct, frozen=True, tag=True):
+    """The weights that an UpdateWeightsRequest asked for are read, from `path`, or (with an `error`) can't be.
+
+    The engine's own thread sends it, in order with all others.
+    """
+
+    rid: str
+    model: str
+    path: str
+    error: str | None = None
 
 
 class LoadAdapter(msgspec.Struct, frozen=True, tag=True):
@@ -125,6 +140,7 @@ EngineInput = (
     | AbortRequest
     | FlushRequest
     | UpdateWeightsRequest
+    | WeightsRead
     | LoadAdapter
     | UnloadAdapter
     | GrammarFinished

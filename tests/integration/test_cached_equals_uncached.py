@@ -1,5 +1,6 @@
 """On a real model: what a request answers does not depend on what was cached, chunked, batched, preempted or aborted before it."""
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,16 @@ def test_every_family(tmp_path: Path, family: str) -> None:
     assert answers(traffic, all_prompts, 8) == expected
 
 
+def update(traffic: Traffic, rid: str, model: str) -> None:
+    """Asks for other weights and goes on until they are swapped, or can't be."""
+    read = threading.Event()
+    traffic.engine.notify(read.set)
+    traffic.engine.receive(UpdateWeightsRequest(rid, model))
+    traffic.run()
+    assert read.wait(timeout=60)
+    traffic.run()
+
+
 def test_other_weights_never_meet_old_kv(tmp_path: Path, tiny_model_dir: Path) -> None:
     """Case: a weight update kept the KV of the old weights."""
     other = make_tiny_model(tmp_path / "other", seed=1)
@@ -144,15 +155,13 @@ def test_other_weights_never_meet_old_kv(tmp_path: Path, tiny_model_dir: Path) -
     traffic.run()
     assert traffic.ended["busy"] == "busy"
     assert traffic.answers[rid] == old[0]
-    engine.receive(UpdateWeightsRequest("idle", str(other)))
-    traffic.run()
+    update(traffic, "idle", str(other))
     assert "idle" not in traffic.ended
     rid = traffic.send(prompt[0], 8)
     traffic.run()
     assert traffic.cached[rid] == 0
     assert traffic.answers[rid] == new[0]
-    engine.receive(UpdateWeightsRequest("missing", str(tmp_path / "nowhere")))
-    traffic.run()
+    update(traffic, "missing", str(tmp_path / "nowhere"))
     assert traffic.ended["missing"] == "invalid_request"
     assert answers(traffic, prompt, 8) == new
 

@@ -43,9 +43,6 @@ class TimedRunner:
         self.shape = shape_of(batch.extend_lens, batch.seq_lens)
         return self.runner.launch(batch)
 
-    def update_weights(self, model: str) -> None:
-        self.runner.update_weights(model)
-
 
 def profile(config: EngineConfig, output: Path, *, as_json: bool) -> None:
     """Measures, fits, writes the file and prints what was found. Takes about a minute for the default model on two cores."""

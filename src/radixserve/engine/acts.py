@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from radixserve.cache.pins import Pins
 from radixserve.cache.radix_tree import Node
 from radixserve.engine.adapters import NamedAdapters
-from radixserve.engine.runner import Runner
+from radixserve.engine.weights import WeightsReader
 from radixserve.errors import InvalidRequestError, ModelError
 from radixserve.messages import (
     CacheAct,
@@ -15,6 +15,7 @@ from radixserve.messages import (
     FlushRequest,
     RequestFailed,
     UpdateWeightsRequest,
+    WeightsRead,
 )
 from radixserve.observe.news import seal
 from radixserve.observe.watch import Watch
@@ -25,12 +26,15 @@ from radixserve.scheduler.scheduler import Scheduler
 class Acts:
     """Acts on one engine. `reqs`: its open requests, kept up to date by it."""
 
-    def __init__(self, scheduler: Scheduler, reqs: Mapping[str, Req], pins: Pins, adapters: NamedAdapters) -> None:
+    def __init__(
+        self, scheduler: Scheduler, reqs: Mapping[str, Req], pins: Pins, adapters: NamedAdapters, weights: WeightsReader
+    ) -> None:
         self._scheduler = scheduler
         self._reqs = reqs
         self._cache = scheduler.cache
         self.pins = pins
         self._adapters = adapters
+        self._weights = weights
         self._watch: Watch | None = None
 
     def carry_out(self, message: CacheAct) -> CommandResult | RequestFailed:
@@ -52,15 +56,27 @@ class Acts:
             return self._busy(message.rid, "flush the cache")
         return CommandResult(message.rid, self._empty_tree())
 
-    def update_weights(self, message: UpdateWeightsRequest, runner: Runner) -> CommandResult | RequestFailed:
-        """Loads other weights, if no request is open. KV belongs to the weights that computed it: the tree is emptied."""
-        if self._reqs:
-            return self._busy(message.rid, "update the weights")
-        if self._adapters.loaded:
-            what = f"adapters are loaded that were made for the present weights: unload {', '.join(self._adapters.loaded)} first"
-            return RequestFailed(message.rid, "invalid_request", what, "model")
+    def update_weights(self, message: UpdateWeightsRequest) -> list[EngineOutput]:
+        """Begins to read other weights, if no request is open; a WeightsRead tells what came of it."""
+        if (refusal := self._no_update(message.rid)) is not None:
+            return [refusal]
+        if self._weights.model is not None:
+            what = f"can't update the weights now: those of {self._weights.model} are being read; try again when they are loaded"
+            return [RequestFailed(message.rid, "busy", what)]
+        if self._weights.weights.reads_files:
+            self._weights.begin(message)
+            return []
+        return [self.put_weights(WeightsRead(message.rid, message.model, message.model))]
+
+    def put_weights(self, message: WeightsRead) -> CommandResult | RequestFailed:
+        """Swaps the weights, if no request is open. KV belongs to the weights that computed it: the tree is emptied."""
+        weights = self._weights.result()
+        if message.error is not None:
+            return RequestFailed(message.rid, "invalid_request", message.error, "model")
+        if (refusal := self._no_update(message.rid)) is not None:
+            return refusal
         try:
-            runner.update_weights(message.model)
+            self._weights.weights.put(message.path, weights)
         except ModelError as error:
             return RequestFailed(message.rid, "invalid_request", str(error), "model")
         return CommandResult(message.rid, f"loaded {message.model}, {self._empty_tree()}")
@@ -116,6 +132,15 @@ class Acts:
                 code="not_cached",
             )
         return node
+
+    def _no_update(self, rid: str) -> RequestFailed | None:
+        """Why the weights can't be swapped in this step, if they can't."""
+        if self._reqs:
+            return self._busy(rid, "update the weights")
+        if self._adapters.loaded:
+            what = f"adapters are loaded that were made for the present weights: unload {', '.join(self._adapters.loaded)} first"
+            return RequestFailed(rid, "invalid_request", what, "model")
+        return None
 
     def _empty_tree(self) -> str:
         num_pins = self.pins.clear()

@@ -7,6 +7,7 @@ from radixserve.engine.adapter_reader import AdapterWeights
 from radixserve.engine.engine import Engine
 from radixserve.engine.grammars import Grammars
 from radixserve.engine.runner import Runner
+from radixserve.engine.weights import ModelWeights
 from radixserve.messages import EngineInfo
 from radixserve.scheduler.admission import find_order
 from radixserve.scheduler.scheduler import Scheduler
@@ -21,6 +22,7 @@ def assemble(
     eos_ids: frozenset[int] = frozenset(),
     grammars: Grammars | None = None,
     adapters: AdapterWeights | None = None,
+    weights: ModelWeights | None = None,
 ) -> Engine:
     """An idle engine with the limits and on the device of `info`, everything else as in `config`."""
     limits = info.limits
@@ -34,4 +36,4 @@ def assemble(
         max_passed_over=config.max_passed_over,
         decode_reserve=config.decode_reserve,
     )
-    return Engine(info, scheduler, runner, tokenizer, eos_ids, grammars, adapters)
+    return Engine(info, scheduler, runner, tokenizer, eos_ids, grammars, adapters, weights)

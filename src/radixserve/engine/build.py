@@ -16,8 +16,9 @@ from radixserve.engine.model_runner import ModelRunner
 from radixserve.engine.parts import Parts, check_split, load_parts
 from radixserve.engine.ranks.leader import Leader
 from radixserve.engine.ranks.runners import LeadingRunner
-from radixserve.engine.ranks.weights import LeadingAdapters
+from radixserve.engine.ranks.weights import LeadingAdapters, LeadingWeights
 from radixserve.engine.recording import Recorder
+from radixserve.engine.weights import DecoderWeights
 from radixserve.errors import ConfigError
 from radixserve.limits import Limits
 from radixserve.messages import EngineInfo, LoadAdapter, RequestFailed
@@ -77,11 +78,14 @@ def _make_engine(parts: Parts, pool: KVPool, publisher: KVPublisher | None, lead
     config, info = parts.config, make_info(parts, pool)
     if publisher is not None:
         info = msgspec.structs.replace(info, settings=info.settings | publisher.endpoints)
-    adapters = parts.decoder.adapters if leader is None else LeadingAdapters(parts.decoder.adapters, leader)
+    adapters, weights = parts.decoder.adapters, DecoderWeights(parts.decoder)
     trial = GrammarTrial(config.grammar_backend, parts.path, parts.model.vocab_size, parts.eos_ids)
     grammars = Grammars(parts.load_grammar_backend, trial=trial, jump_forward=config.jump_forward)
     runner = ModelRunner(parts.decoder, parts.operations.backend(pool), pool)
-    return assemble(config, info, runner, parts.tokenizer, parts.eos_ids, grammars, adapters)
+    if leader is None:
+        return assemble(config, info, runner, parts.tokenizer, parts.eos_ids, grammars, adapters, weights)
+    leading = LeadingAdapters(adapters, leader), LeadingWeights(weights, leader)
+    return assemble(config, info, runner, parts.tokenizer, parts.eos_ids, grammars, *leading)
 
 
 def _lead(engine: Engine, leader: Leader, parts: Parts, pool: KVPool) -> None:

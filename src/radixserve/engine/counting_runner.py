@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from radixserve.batch import ForwardBatch
-from radixserve.errors import ModelError
 from radixserve.messages import TokenLogprob
 
 
@@ -37,6 +36,3 @@ class CountingRunner:
         num_sampled = len(batch.sampled)
         scores = [[TokenLogprob(self.token_id, 0.0)] * run.length for run in batch.scored]
         return CountedStep([self.token_id] * num_sampled, [None] * num_sampled, scores)
-
-    def update_weights(self, model: str) -> None:
-        raise ModelError(f"there are no weights to replace by {model!r}: this engine only counts")

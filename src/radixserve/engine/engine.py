@@ -23,6 +23,7 @@ from radixserve.engine.ranks.leader import Leader
 from radixserve.engine.recording import Recorder
 from radixserve.engine.runner import Runner, StepResult
 from radixserve.engine.totals import EngineTotals
+from radixserve.engine.weights import ModelWeights, NoModel, WeightsReader
 from radixserve.errors import InvalidRequestError
 from radixserve.messages import (
     AbortRequest,
@@ -45,6 +46,7 @@ from radixserve.messages import (
     UnloadAdapter,
     UpdateWeightsRequest,
     WatchRequest,
+    WeightsRead,
 )
 from radixserve.observe.observer import Observer
 from radixserve.observe.top import rank_prefixes
@@ -65,6 +67,7 @@ class Engine:
         eos_ids: frozenset[int] = frozenset(),
         grammars: Grammars | None = None,
         adapters: AdapterWeights | None = None,
+        weights: ModelWeights | None = None,
     ) -> None:
         self.info = info
         self.scheduler = scheduler
@@ -77,7 +80,8 @@ class Engine:
         self._grammars = GrammarQueue(grammars)
         pins = Pins(scheduler.cache)
         self._adapters = NamedAdapters(scheduler.cache, pins, self._reqs, adapters or NoWeights())
-        self._acts = Acts(scheduler, self._reqs, pins, self._adapters)
+        self._weights = WeightsReader(weights or NoModel())
+        self._acts = Acts(scheduler, self._reqs, pins, self._adapters, self._weights)
         self._arrivals = Arrivals(info.limits, eos_ids, self._reqs, pins, self._adapters, grammars=grammars is not None)
         self._page_reports = PageReports()
         self.observer: Observer | None = None
@@ -98,7 +102,9 @@ class Engine:
     @property
     def has_work(self) -> bool:
         """Whether a step would do anything."""
-        if self._inbox or self.scheduler.has_work or self._grammars.has_finished or self._adapters.reader.has_finished:
+        if self._inbox or self.scheduler.has_work:
+            return True
+        if self._grammars.has_finished or self._adapters.reader.has_finished or self._weights.has_finished:
             return True
         return self.leader is not None and self.leader.alarm.has_rung
 
@@ -106,6 +112,7 @@ class Engine:
         """From now on `wake` is called, by some thread, whenever `has_work` became true without a message of the caller's."""
         self._grammars.notify(wake)
         self._adapters.reader.on_read = wake
+        self._weights.on_read = wake
         if self.leader is not None:
             self.leader.alarm.on_ring = wake
 
@@ -161,7 +168,7 @@ class Engine:
     # Messages in
 
     def _apply_inbox(self) -> list[EngineOutput]:
-        self._inbox += [*self._grammars.take_finished(), *self._adapters.reader.take_finished()]
+        self._inbox += [*self._grammars.take_finished(), *self._adapters.reader.take_finished(), *self._weights.take_finished()]
         inbox, self._inbox = self._inbox, []
         if self.leader is not None:
             self.leader.begin_step(inbox)
@@ -182,7 +189,9 @@ class Engine:
             case FlushRequest():
                 return [self._acts.flush(message)]
             case UpdateWeightsRequest():
-                return [self._acts.update_weights(message, self.runner)]
+                return self._acts.update_weights(message)
+            case WeightsRead():
+                return [self._acts.put_weights(message)]
             case LoadAdapter():
                 return [self._adapters.load(message)]
             case UnloadAdapter():

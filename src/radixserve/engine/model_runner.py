@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,7 +12,6 @@ from radixserve.batch import ForwardBatch, ScoredRun
 from radixserve.cache.kv_pool import KVPool
 from radixserve.messages import TokenLogprob
 from radixserve.models.decoder import Decoder
-from radixserve.models.registry import resolve
 from radixserve.sampling.grammar_masks import GrammarMasks
 from radixserve.sampling.logprobs import score_tokens
 from radixserve.sampling.sampler import Sampler
@@ -49,9 +47,6 @@ class ForwardRunner:
             for _ in self._logits_of(x, run):
                 pass
         return DoneStep([], [], [])
-
-    def update_weights(self, model: str) -> None:
-        self.decoder.load_weights(Path(resolve(model)))
 
     def _compute(self, batch: ForwardBatch) -> tuple[Any, torch.Tensor]:
         """The stream of a step, and the logits to sample from."""

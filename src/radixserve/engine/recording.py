@@ -41,6 +41,7 @@ from radixserve.messages import (
     UnloadAdapter,
     UpdateWeightsRequest,
     WatchRequest,
+    WeightsRead,
 )
 from radixserve.req import Req
 from radixserve.sampling_params import Grammar, SamplingParams
@@ -133,6 +134,8 @@ class Salt:
                 return UnloadAdapter(self._name(message.rid), self._name(message.name))
             case AbortRequest() | FlushRequest() | UpdateWeightsRequest():
                 return msgspec.structs.replace(message, rid=self._name(message.rid))
+            case WeightsRead():
+                return UpdateWeightsRequest(self._name(message.rid), message.model)
             case WatchRequest() | ReportPages() | ExplainRequest() | TopRequest():
                 return None
 
@@ -178,7 +181,8 @@ class Recorder:
     def take(self, message: EngineInput, answers: list[EngineOutput]) -> None:
         """Notes a message that was applied, with what it was answered at once."""
         refused = any(isinstance(answer, RequestFailed) for answer in answers) and not isinstance(message, GrammarFinished)
-        salted = None if refused else self._salt.message(message)
+        begun = isinstance(message, UpdateWeightsRequest) and not answers  # to read: the weights are updated in a later step
+        salted = None if refused or begun else self._salt.message(message)
         if salted is not None:
             if not self._messages:
                 self._applied_s = self._now_s()

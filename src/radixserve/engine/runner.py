@@ -33,6 +33,3 @@ class Runner(Protocol):
 
     def launch(self, batch: ForwardBatch) -> PendingStep:
         """Starts one step: copies, forward, sampling."""
-
-    def update_weights(self, model: str) -> None:
-        """Replaces the weights by those of `model`, of the same shape; raises ModelError and changes nothing if they are not."""

@@ -101,16 +101,19 @@ class Decoder:
         logits = self._weights.head(x, rows)
         return logits if logits.dtype == torch.float64 else logits.float()
 
-    def load_weights(self, path: Path) -> None:
-        """Replaces all weights by those of the model at `path` (a directory or a GGUF file), which must have the same shape.
+    def read_weights(self, path: Path) -> Weights:
+        """Reads the weights of the model at `path` (a directory or a GGUF file), which must have the same shape, for `put_weights`.
 
-        All or nothing: the old weights stay until the new ones are read. Until then there is memory for both. KV computed with the
-        old weights is wrong afterwards; the caller drops it. Raises ModelError and changes nothing when the models differ.
+        Any thread may, while others compute. Until they are put there is memory for both. Raises ModelError when the models differ.
         """
         config, checkpoint = self._opened(path)
         if differing := _differences(self.config, config):
             raise ModelError(f"{path} has another shape than the loaded model: {', '.join(differing)}; start a new engine for it")
-        self._weights = self._read(checkpoint)
+        return self._read(checkpoint)
+
+    def put_weights(self, weights: Weights) -> None:
+        """Replaces all weights. KV computed with the old ones is wrong afterwards: the caller drops it."""
+        self._weights = weights
 
     def _read(self, checkpoint: Checkpoint) -> Weights:
         def read(name: str) -> torch.Tensor:

@@ -46,9 +46,6 @@ class ReplayRunner:
         scores = [[TokenLogprob(0, 0.0)] * run.length for run in batch.scored]
         return CountedStep(list(tokens.values()), [None] * len(tokens), scores)
 
-    def update_weights(self, model: str) -> None:
-        """Only the flush that comes with it matters here."""
-
 
 class Replay:
     """A recording and the engine that goes through it again. `num_steps` counts those whose digests were compared."""

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from radixserve.batch import ForwardBatch
 from radixserve.config import EngineConfig
 from radixserve.engine.counting_runner import CountedStep
-from radixserve.errors import ModelError
 from radixserve.limits import Limits
 from radixserve.messages import GenerateRequest, Output, RequestFailed
 from radixserve.req import SHARED, ExtraKey, Req
@@ -82,9 +81,6 @@ class TimingRunner:
         if start + count == request.output_len < request.max_tokens:
             tokens[-1] = END_ID
         return tokens
-
-    def update_weights(self, model: str) -> None:
-        raise ModelError(f"there are no weights to replace by {model!r}: this engine only counts")
 
 
 class Simulation:

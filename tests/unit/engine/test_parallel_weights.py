@@ -2,6 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 import pytest
 
@@ -9,7 +10,7 @@ from radixserve.config import EngineConfig
 from radixserve.engine.adapter_reader import AdapterReader, NoWeights
 from radixserve.engine.ranks.leader import Leader
 from radixserve.engine.ranks.link import Link, make_link
-from radixserve.engine.ranks.weights import FollowingAdapters, LeadingAdapters
+from radixserve.engine.ranks.weights import FollowingAdapters, FollowingWeights, LeadingAdapters, LeadingWeights
 from radixserve.errors import ModelError, RankError
 from radixserve.messages import LoadAdapter
 
@@ -60,3 +61,59 @@ def test_where_one_rank_can_and_another_can_t_the_engine_ends(fault: Exception) 
     for faults in ((fault, None), (None, fault)):
         with pytest.raises(RankError, match="rank 1 and rank 0 disagree about the adapter in somewhere: broken"):
             read(*faults)
+
+
+class Part:
+    """One rank's part of a model's weights, as it reads them from the files at hand."""
+
+    reads_files = True
+
+    def __init__(self, fault: Exception | None = None) -> None:
+        self._fault = fault
+        self.put_paths: list[str] = []
+
+    def read(self, model: str) -> tuple[str, str]:
+        if self._fault is not None:
+            raise self._fault
+        return model, f"weights in {model}"
+
+    def put(self, path: str, weights: str) -> None:
+        assert weights == f"weights in {path}"
+        self.put_paths.append(path)
+
+
+def swap(first: Part, second: Part, path: Path) -> None:
+    """What both ranks do in the step in which rank 0 has found a model. Raises what rank 0 does."""
+    leader = Leader(EngineConfig())
+    end, theirs = make_link()
+    leader.links.append(end)
+    follower = Link(Connection(theirs.detach()))
+    leading, following = LeadingWeights(first, leader), FollowingWeights(second, follower)
+    found = leading.read(str(path))
+    assert found == (str(path), None), "rank 0 reads in the step, with the others"
+    with ThreadPoolExecutor() as pool:
+        ours, other = pool.submit(leading.put, *found), pool.submit(following.put, found[0], None)
+        other.exception()
+        try:
+            ours.result()
+        finally:
+            leader.close()
+            follower.close()
+
+
+def test_all_ranks_swap_the_weights_that_rank_0_found(tiny_model_dir: Path) -> None:
+    ranks = Part(), Part()
+    swap(*ranks, tiny_model_dir)
+    assert [rank.put_paths for rank in ranks] == [[str(tiny_model_dir)]] * 2
+
+
+def test_no_rank_swaps_weights_that_none_can_read(tiny_model_dir: Path) -> None:
+    ranks = Part(ModelError("broken")), Part(ModelError("broken"))
+    with pytest.raises(ModelError, match="broken"):
+        swap(*ranks, tiny_model_dir)
+    assert [rank.put_paths for rank in ranks] == [[], []]
+
+
+def test_ranks_that_disagree_about_weights_end_the_engine(tiny_model_dir: Path) -> None:
+    with pytest.raises(RankError, match="rank 1 and rank 0 disagree about the weights in"):
+        swap(Part(), Part(ModelError("broken")), tiny_model_dir)

@@ -46,7 +46,7 @@ def test_weights_are_replaced(tiny_model_dir: Path, tmp_path: Path) -> None:
     decoder = load_model(tiny_model_dir, torch.float64, CPU)
     other = make_tiny_model(tmp_path, seed=1, eos_token_id=5)
     before = Sequences(decoder, 1).extend({0: PROMPT})
-    decoder.load_weights(other)
+    decoder.put_weights(decoder.read_weights(other))
     after = Sequences(decoder, 1).extend({0: PROMPT})
     assert torch.equal(after, Sequences(load_model(other, torch.float64, CPU), 1).extend({0: PROMPT}))
     assert not torch.allclose(before, after)
@@ -57,11 +57,11 @@ def test_weights_of_another_shape_are_refused_and_nothing_changes(tiny_model_dir
     before = Sequences(decoder, 1).extend({0: PROMPT})
     make_tiny_model(tmp_path / "deeper", seed=1, num_hidden_layers=3)
     with pytest.raises(ModelError, match="num_layers 3 instead of 2"):
-        decoder.load_weights(tmp_path / "deeper")
+        decoder.put_weights(decoder.read_weights(tmp_path / "deeper"))
     broken = make_tiny_model(tmp_path / "broken", seed=1) / "model.safetensors"
     broken.write_bytes(broken.read_bytes()[:-10])
     with pytest.raises(ModelError, match="broken"):
-        decoder.load_weights(tmp_path / "broken")
+        decoder.put_weights(decoder.read_weights(tmp_path / "broken"))
     assert torch.equal(Sequences(decoder, 1).extend({0: PROMPT}), before)
 
 

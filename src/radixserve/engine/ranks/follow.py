@@ -19,7 +19,8 @@ from radixserve.engine.parts import load_parts
 from radixserve.engine.ranks.group import find_store
 from radixserve.engine.ranks.link import Begin, Fault, Join, Link, Loaded, PeerLostError, Ready, Step
 from radixserve.engine.ranks.runners import FollowingRunner
-from radixserve.engine.ranks.weights import FollowingAdapters
+from radixserve.engine.ranks.weights import FollowingAdapters, FollowingWeights
+from radixserve.engine.weights import DecoderWeights
 from radixserve.errors import ConfigError, RankError
 from radixserve.messages import GrammarFinished
 from radixserve.sampling.grammar import CompiledGrammar
@@ -95,7 +96,8 @@ def _serve(link: Link, rank: int) -> NoReturn:
     runner = ForwardRunner(parts.decoder, parts.operations.backend(pool), pool)
     grammars = FollowedGrammars(parts.load_grammar_backend, jump_forward=config.jump_forward)
     adapters = FollowingAdapters(parts.decoder.adapters, link)
-    engine = assemble(config, make_info(parts, pool), runner, parts.tokenizer, parts.eos_ids, grammars, adapters)
+    weights = FollowingWeights(DecoderWeights(parts.decoder), link)
+    engine = assemble(config, make_info(parts, pool), runner, parts.tokenizer, parts.eos_ids, grammars, adapters, weights)
     engine.runner = FollowingRunner(runner, link, rank, engine.cache)
     assert parts.group is not None
     parts.group.join(find_store(join.port))

@@ -17,13 +17,13 @@ from radixserve.config import EngineConfig
 from radixserve.engine.ranks.group import Group, make_store
 from radixserve.engine.ranks.link import Begin, Fault, Frame, Join, Link, Loaded, PeerLostError, Ready, Step, Updated, make_link
 from radixserve.errors import ConfigError, RankError
-from radixserve.messages import EngineInput, ExplainRequest, RankInfo, ReportPages, TopRequest, WatchRequest
+from radixserve.messages import EngineInput, ExplainRequest, RankInfo, ReportPages, TopRequest, UpdateWeightsRequest, WatchRequest
 
 LAST_WORDS_S = 0.5
 """How long the others have to say why, when one is gone: they notice it together."""
 
-UNDECIDING = (ExplainRequest, ReportPages, TopRequest, WatchRequest)
-"""Messages that ask and change nothing: rank 0 alone answers."""
+UNDECIDING = (ExplainRequest, ReportPages, TopRequest, UpdateWeightsRequest, WatchRequest)
+"""Messages that change nothing yet: rank 0 alone takes them."""
 
 
 Heard = TypeVar("Heard", Loaded, Ready, Updated)

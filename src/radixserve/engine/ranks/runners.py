@@ -9,7 +9,6 @@ from radixserve.cache.prefix_cache import PrefixCache
 from radixserve.engine.counting_runner import CountedStep
 from radixserve.engine.ranks.leader import Leader
 from radixserve.engine.ranks.link import Link, PeerLostError, Plan, Tokens
-from radixserve.engine.ranks.weights import load_as_follower, load_as_leader
 from radixserve.engine.runner import PendingStep, Runner, StepResult
 from radixserve.errors import RankError
 from radixserve.scheduler.digest import Digest
@@ -32,9 +31,6 @@ class LeadingRunner:
             return _ToldStep(self.inner.launch(batch), self._leader)
         except PeerLostError as error:
             raise self._leader.blame(PeerLostError(f"step {self._num_steps} can't add up what the ranks have: {error}")) from error
-
-    def update_weights(self, model: str) -> None:
-        load_as_leader(self._leader, f"the weights {model!r}", lambda: self.inner.update_weights(model))
 
 
 class _ToldStep:
@@ -73,9 +69,6 @@ class FollowingRunner:
         assert isinstance(tokens, Tokens)
         self._num_steps += 1
         return CountedStep(tokens.token_ids, [None] * len(tokens.token_ids), [[] for _ in batch.scored])
-
-    def update_weights(self, model: str) -> None:
-        load_as_follower(self._link, lambda: self.inner.update_weights(model))
 
     def differs(self, how: str) -> RankError:
         """The error that names the first step in which the ranks decided otherwise."""

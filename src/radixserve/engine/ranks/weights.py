@@ -6,7 +6,9 @@ from typing import Any, TypeVar
 from radixserve.engine.adapter_reader import AdapterWeights
 from radixserve.engine.ranks.leader import Leader
 from radixserve.engine.ranks.link import Link, Updated
+from radixserve.engine.weights import ModelWeights
 from radixserve.errors import RankError
+from radixserve.models.registry import resolve
 
 Loaded = TypeVar("Loaded")
 
@@ -68,3 +70,39 @@ class FollowingAdapters:
     def read(self, directory: str) -> tuple[Any, str]:
         """See `AdapterWeights`."""
         return load_as_follower(self._link, lambda: self._inner.read(directory))
+
+
+class LeadingWeights:
+    """Rank 0's part of a model's weights, around its decoder's: it finds the files while steps go on, and all read them in one."""
+
+    reads_files = True
+
+    def __init__(self, inner: ModelWeights, leader: Leader) -> None:
+        self._inner = inner
+        self._leader = leader
+
+    def read(self, model: str) -> tuple[str, Any]:
+        """See `ModelWeights`. Reads nothing yet."""
+        return str(resolve(model)), None
+
+    def put(self, path: str, weights: Any) -> None:
+        """See `ModelWeights`. Raises RankError where only some ranks can."""
+        load_as_leader(self._leader, f"the weights in {path}", lambda: self._inner.put(*self._inner.read(path)))
+
+
+class FollowingWeights:
+    """Another rank's part of them. Rank 0 finds the files."""
+
+    reads_files = True
+
+    def __init__(self, inner: ModelWeights, link: Link) -> None:
+        self._inner = inner
+        self._link = link
+
+    def read(self, model: str) -> tuple[str, Any]:
+        """See `ModelWeights`."""
+        raise NotImplementedError
+
+    def put(self, path: str, weights: Any) -> None:
+        """See `ModelWeights`."""
+        load_as_follower(self._link, lambda: self._inner.put(*self._inner.read(path)))
