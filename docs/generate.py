@@ -12,7 +12,8 @@ from typing import Any, get_args
 import docstring_parser
 
 from radixserve.config import EngineConfig, ReplicaConfig, ServerConfig
-from radixserve.sampling.grammar import BACKENDS, GrammarBackend, find_backend
+from radixserve.sampling.grammar import GrammarCompiler
+from radixserve.sampling.grammar_llguidance import LLGuidance
 from radixserve.text.tokenizer import Tokenizer
 from tests.schema_cases import CASES, SchemaCase, enforced
 from tests.tiny_models import EOS_ID, VOCAB_SIZE, make_tiny_model
@@ -59,17 +60,14 @@ JSON_SCHEMA = """# JSON Schema coverage
 
 Made by `make docs` from `tests/schema_cases.py`: change it there.
 
-Draft 2020-12, keyword by keyword, for the two libraries that can hold an answer to a schema (`--grammar-backend`). *Enforced*:
-the tests find that answers the schema allows can be given, and that those it forbids can't. *Refused*: a request with such a
-schema gets an error (HTTP 400) that names the keyword and its place. There is no third: no keyword is ignored. What is no
-keyword of JSON Schema is an annotation and changes nothing, as the standard has it.
+Draft 2020-12, keyword by keyword. *Enforced*: the tests find that answers the schema allows can be given, and that those it
+forbids can't. *Refused*: a request with such a schema gets an error (HTTP 400) that names the keyword and its place. There is no
+third: no keyword is ignored. What is no keyword of JSON Schema is an annotation and changes nothing, as the standard has it.
 
 {table}
 
-Two things narrow an answer more than its schema does, in both: the properties of an object come in the order in which the schema
+Two things narrow an answer more than its schema does: the properties of an object come in the order in which the schema
 names them, those that it does not name last; and JSON is written in one form (see [structured-output.md](structured-output.md)).
-With xgrammar a schema without a `type` that has `properties` or `items` stands for objects or arrays only, and a `pattern` has to
-match the whole text.
 """
 
 PLAIN_HEADS = ("boolean schemas", "recursive", "annotations")
@@ -104,14 +102,14 @@ def _default(value: Any) -> str:
 
 
 def json_schema() -> str:
-    """The text of docs/json-schema.md: each backend is asked for every case of the tests."""
+    """The text of docs/json-schema.md: the compiler is asked for every case of the tests."""
     with TemporaryDirectory() as folder:
         tokenizer = Tokenizer.load(make_tiny_model(Path(folder) / "model"))
-    backends = [find_backend(name)(tokenizer, VOCAB_SIZE, frozenset({EOS_ID})) for name in BACKENDS]
-    rows = [f"| keyword | {' | '.join(BACKENDS)} |", "|---|" + "---|" * len(BACKENDS)]
+    compiler = LLGuidance(tokenizer, VOCAB_SIZE, frozenset({EOS_ID}))
+    rows = ["| keyword | |", "|---|---|"]
     for keyword in dict.fromkeys(case.keyword for case in CASES):
         cases = [case for case in CASES if case.keyword == keyword]
-        rows.append(f"| {_code(keyword)} | {' | '.join(_coverage(backend, cases) for backend in backends)} |")
+        rows.append(f"| {_code(keyword)} | {_coverage(compiler, cases)} |")
     return JSON_SCHEMA.format(table="\n".join(rows))
 
 
@@ -120,8 +118,8 @@ def _code(keyword: str) -> str:
     return ", ".join(f"`{word}`" if word not in PLAIN_HEADS else word for word in keyword.split(", "))
 
 
-def _coverage(backend: GrammarBackend, cases: list[SchemaCase]) -> str:
-    refused = [case for case in cases if not enforced(backend, case)]
+def _coverage(compiler: GrammarCompiler, cases: list[SchemaCase]) -> str:
+    refused = [case for case in cases if not enforced(compiler, case)]
     if not refused:
         return "enforced"
     if len(refused) == len(cases):

@@ -1,6 +1,6 @@
 """JSON Schema 2020-12, keyword by keyword: a schema, values it allows and values it forbids.
 
-A backend must refuse a schema, or let every answer through that is allowed and none that is forbidden. `docs/structured-output.md`
+The compiler must refuse a schema, or let every answer through that is allowed and none that is forbidden. `docs/json-schema.md`
 shows which of the two it does, in a table made from this list.
 """
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from radixserve.errors import InvalidRequestError
-from radixserve.sampling.grammar import GrammarBackend
+from radixserve.sampling.grammar import GrammarCompiler
 from radixserve.sampling_params import Grammar
 
 
@@ -23,14 +23,14 @@ class SchemaCase:
     forbidden: tuple[Any, ...]
 
     def texts(self, value: Any) -> list[str]:
-        """The forms in which a backend may write a value."""
+        """The forms in which the compiler may write a value."""
         return [json.dumps(value, ensure_ascii=False, separators=form) for form in ((", ", ": "), (",", ":"))]
 
 
-def enforced(backend: GrammarBackend, case: SchemaCase) -> bool:
-    """Whether a backend takes the case's schema. If not, it says so and names what it can't do."""
+def enforced(compiler: GrammarCompiler, case: SchemaCase) -> bool:
+    """Whether the compiler takes the case's schema. If not, it says so and names what it can't do."""
     try:
-        backend.compile(Grammar("json_schema", json.dumps(case.schema)))
+        compiler.compile(Grammar("json_schema", json.dumps(case.schema)))
     except InvalidRequestError:
         return False
     return True

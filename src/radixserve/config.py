@@ -14,7 +14,6 @@ from radixserve.errors import ConfigError
 Dtype = Literal["auto", "float64", "float32", "bfloat16", "float16"]
 Kernels = Literal["auto", "native", "torch"]
 Quantization = Literal["none", "int8"]
-GrammarBackendName = Literal["llguidance", "xgrammar"]
 Order = Literal["prefix", "tree", "fcfs"]
 
 
@@ -87,9 +86,6 @@ class EngineConfig:
 
     eviction_policy: str = "lru"
     """Which unlocked leaf goes first when the pool is full: lru, lfu, fifo, slru, priority or learned."""
-
-    grammar_backend: GrammarBackendName = "llguidance"
-    """Library that holds answers to JSON schemas and grammars: llguidance, or xgrammar (pip install 'radixserve[xgrammar]')."""
 
     jump_forward: bool = True
     """Append the tokens that a grammar leaves no choice about without a step of the model each."""

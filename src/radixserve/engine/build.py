@@ -79,8 +79,8 @@ def _make_engine(parts: Parts, pool: KVPool, publisher: KVPublisher | None, lead
     if publisher is not None:
         info = msgspec.structs.replace(info, settings=info.settings | publisher.endpoints)
     adapters, weights = parts.decoder.adapters, DecoderWeights(parts.decoder)
-    trial = GrammarTrial(config.grammar_backend, parts.path, parts.model.vocab_size, parts.eos_ids)
-    grammars = Grammars(parts.load_grammar_backend, trial=trial, jump_forward=config.jump_forward)
+    trial = GrammarTrial(parts.path, parts.model.vocab_size, parts.eos_ids)
+    grammars = Grammars(parts.load_grammar_compiler, trial=trial, jump_forward=config.jump_forward)
     runner = ModelRunner(parts.decoder, parts.operations.backend(pool), pool)
     if leader is None:
         return assemble(config, info, runner, parts.tokenizer, parts.eos_ids, grammars, adapters, weights)

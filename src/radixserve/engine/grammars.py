@@ -13,7 +13,7 @@ from queue import Empty, SimpleQueue
 from radixserve.errors import InvalidRequestError
 from radixserve.messages import GrammarFinished
 from radixserve.req import Req
-from radixserve.sampling.grammar import CompiledGrammar, GrammarBackend
+from radixserve.sampling.grammar import CompiledGrammar, GrammarCompiler
 from radixserve.sampling.grammar_trial import GrammarTrial
 from radixserve.sampling_params import Grammar
 
@@ -32,8 +32,10 @@ def _ignore() -> None:
 class Grammars:
     """The compiled grammars of one engine. The engine's loop calls everything; `on_finished` is called by other threads."""
 
-    def __init__(self, load: Callable[[], GrammarBackend], *, trial: GrammarTrial | None = None, jump_forward: bool = True) -> None:
-        """`load` makes the backend; it runs on a thread at once, so that the first request finds it made.
+    def __init__(
+        self, load: Callable[[], GrammarCompiler], *, trial: GrammarTrial | None = None, jump_forward: bool = True
+    ) -> None:
+        """`load` makes the compiler; it runs on a thread at once, so that the first request finds it made.
 
         `trial`: where a grammar must have been compiled before it is here. Without, nothing limits the time.
         """
@@ -41,7 +43,7 @@ class Grammars:
         self._jump_forward = jump_forward
         self.on_finished: Callable[[], None] = _ignore
         self._threads = ThreadPoolExecutor(NUM_THREADS, thread_name_prefix="grammars")
-        self._backend: Future[GrammarBackend] = self._threads.submit(load)
+        self._compiler: Future[GrammarCompiler] = self._threads.submit(load)
         self._kept: OrderedDict[Grammar, CompiledGrammar] = OrderedDict()
         self._begun: dict[Grammar, Future[None]] = {}
         self._made: dict[Grammar, CompiledGrammar] = {}
@@ -107,10 +109,10 @@ class Grammars:
     def _compile(self, grammar: Grammar) -> None:
         error: str | None = None
         try:
-            backend = self._backend.result()
+            compiler = self._compiler.result()
             if self._trial is not None:
                 self._trial.check(grammar)
-            self._made[grammar] = backend.compile(grammar)
+            self._made[grammar] = compiler.compile(grammar)
         except InvalidRequestError as refusal:
             error = refusal.message
         except Exception as fault:

@@ -23,7 +23,7 @@ from radixserve.models.registry import resolve
 from radixserve.models.sharding import Shard
 from radixserve.models.source import load_config
 from radixserve.models.vocabulary import SplitVocabulary
-from radixserve.sampling.grammar import GrammarBackend, find_backend
+from radixserve.sampling.grammar_llguidance import LLGuidance
 from radixserve.sampling_defaults import SamplingDefaults
 from radixserve.text.tokenizer import Tokenizer
 
@@ -67,8 +67,8 @@ class Parts:
         own = self.decoder.config
         return num_slots * slot_bytes(own.num_layers, own.num_kv_heads, own.head_dim, self.decoder.dtype)
 
-    def load_grammar_backend(self) -> GrammarBackend:
-        return find_backend(self.config.grammar_backend)(self.tokenizer, self.model.vocab_size, self.eos_ids)
+    def load_grammar_compiler(self) -> LLGuidance:
+        return LLGuidance(self.tokenizer, self.model.vocab_size, self.eos_ids)
 
     def rank_info(self, rank: int, num_slots: int) -> RankInfo:
         """What /server_info says of this process."""

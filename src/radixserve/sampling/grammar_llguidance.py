@@ -14,7 +14,6 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer, StructTag, Tokeni
 from llguidance.gbnf_to_lark import any_to_lark
 
 from radixserve.errors import InvalidRequestError
-from radixserve.sampling.grammar import ban_unless_alone
 from radixserve.sampling.grammar_sources import read_choices, read_schema, read_structural_tag, refused_keyword
 from radixserve.sampling_params import Grammar
 from radixserve.text.tokenizer import Tokenizer
@@ -33,7 +32,7 @@ _JSON_FORM: "JsonCompileOptions" = {
 
 
 class LLGuidance:
-    """The backend."""
+    """The compiler of grammars for one vocabulary. Safe to use from several threads."""
 
     def __init__(self, tokenizer: Tokenizer, vocab_size: int, eos_ids: frozenset[int]) -> None:
         """Raises InvalidRequestError for a model without an end: no answer could be whole."""
@@ -116,7 +115,7 @@ class LLGuidanceMatcher:
         if self._matcher.is_error():  # a matcher in error would allow the end of the answer
             mask.fill(0)
         if self._unwanted_ids:
-            ban_unless_alone(mask, self._unwanted_ids)
+            _ban_unless_alone(mask, self._unwanted_ids)
 
     def accept(self, token_id: int) -> bool:
         return self._matcher.try_consume_tokens([token_id]) == 1
@@ -141,12 +140,22 @@ class _Vocabulary:
         return self._encode(text)
 
 
+def _ban_unless_alone(mask: np.ndarray, token_ids: frozenset[int]) -> None:
+    """Takes tokens out of a mask, int32 [ceil(V / 32)], in place, unless nothing would be left."""
+    kept = mask.copy()
+    bits = kept.view(np.uint32)
+    for token_id in token_ids:
+        bits[token_id // 32] &= ~np.uint32(1 << token_id % 32)
+    if kept.any():
+        mask[:] = kept
+
+
 def _refused(grammar: Grammar, message: str) -> InvalidRequestError:
     """llguidance's words in one line. A keyword that it does not know how to enforce is named, with its place."""
     if grammar.kind == "json_schema" and (unknown := re.search(r"Unimplemented keys: (\[.*?\])", message)):
-        return refused_keyword(read_schema(grammar.source), frozenset(json.loads(unknown[1])), "llguidance")
+        return refused_keyword(read_schema(grammar.source), frozenset(json.loads(unknown[1])))
     if "oneOf constraints" in message:
-        return refused_keyword(read_schema(grammar.source), frozenset({"oneOf"}), "llguidance")
+        return refused_keyword(read_schema(grammar.source), frozenset({"oneOf"}))
     if "recursion limit" in message or "recursion depth" in message:
         return InvalidRequestError(f"the {grammar.kind} is nested too deeply: make it flatter", param="grammar")
     detail = re.search(r"^error: (.*)", message, re.MULTILINE)

@@ -1,4 +1,4 @@
-"""The sources of grammars, read: schemas, choices, structural tags. What is no such thing is refused here, for every backend."""
+"""The sources of grammars, read: schemas, choices, structural tags. What is no such thing is refused here."""
 
 import json
 from dataclasses import dataclass
@@ -95,11 +95,11 @@ class _StructuralTag(msgspec.Struct):
     format: _Format | None = None
 
 
-def refused_keyword(schema: Any, keywords: frozenset[str], backend: str) -> InvalidRequestError:
-    """The error for a schema that uses one of `keywords`, which `backend` can't enforce."""
+def refused_keyword(schema: Any, keywords: frozenset[str]) -> InvalidRequestError:
+    """The error for a schema that uses one of `keywords`, which can't be enforced."""
     keyword, pointer = find_keyword(schema, keywords) or (min(keywords), "#")
     return InvalidRequestError(
-        f'the json_schema uses "{keyword}" at {pointer:.200}, which {backend} can\'t enforce: leave it out', param="grammar"
+        f'the json_schema uses "{keyword}" at {pointer:.200}, which can\'t be enforced: leave it out', param="grammar"
     )
 
 

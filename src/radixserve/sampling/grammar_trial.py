@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import TextIO
 
 from radixserve.errors import InvalidRequestError
-from radixserve.sampling.grammar import find_backend
+from radixserve.sampling.grammar_llguidance import LLGuidance
 from radixserve.sampling_params import Grammar
 from radixserve.text.tokenizer import Tokenizer
 
 LIMIT_S = 10.0
 """Of one compilation."""
 START_LIMIT_S = 60.0
-"""Of a child, until it has made its backend."""
+"""Of a child, until it has made its compiler."""
 MEMORY_BYTES = 4 << 30
 """What a child may allocate."""
 
@@ -33,9 +33,9 @@ MEMORY_BYTES = 4 << 30
 class GrammarTrial:
     """Children for one vocabulary, as many as there were trials at once. For several threads."""
 
-    def __init__(self, backend: str, model: Path, vocab_size: int, eos_ids: frozenset[int], *, limit_s: float = LIMIT_S) -> None:
-        """`model`: the tokenizer's GGUF file or directory; the rest as for a backend."""
-        self._arguments = [backend, str(model), str(vocab_size), json.dumps(sorted(eos_ids))]
+    def __init__(self, model: Path, vocab_size: int, eos_ids: frozenset[int], *, limit_s: float = LIMIT_S) -> None:
+        """`model`: the tokenizer's GGUF file or directory; the rest as for a compiler."""
+        self._arguments = [str(model), str(vocab_size), json.dumps(sorted(eos_ids))]
         self._limit_s = limit_s
         self._idle: queue.SimpleQueue[_Child] = queue.SimpleQueue()
 
@@ -119,13 +119,13 @@ def _end(process: "subprocess.Popen[str]") -> None:
             pipe.close()
 
 
-def _serve(backend: str, model: str, vocab_size: str, eos_ids: str) -> None:
+def _serve(model: str, vocab_size: str, eos_ids: str) -> None:
     """The child. It ends with its parent, even in the middle of a compilation."""
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(sys.stdin, lines), daemon=True).start()
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    compiler = find_backend(backend)(Tokenizer.load(Path(model)), int(vocab_size), frozenset(json.loads(eos_ids)))
+    compiler = LLGuidance(Tokenizer.load(Path(model)), int(vocab_size), frozenset(json.loads(eos_ids)))
     print("ready", flush=True)
     while True:
         kind, source = json.loads(lines.get())

@@ -17,7 +17,7 @@ ENDLESS = Grammar("json_schema", json.dumps({"type": "integer", "multipleOf": 99
 
 @pytest.fixture
 def trial(tiny_model_dir: Path) -> GrammarTrial:
-    return GrammarTrial("llguidance", tiny_model_dir, VOCAB_SIZE, frozenset({EOS_ID}), limit_s=1.0)
+    return GrammarTrial(tiny_model_dir, VOCAB_SIZE, frozenset({EOS_ID}), limit_s=1.0)
 
 
 def test_a_compilation_without_end_is_ended(trial: GrammarTrial) -> None:
@@ -26,7 +26,7 @@ def test_a_compilation_without_end_is_ended(trial: GrammarTrial) -> None:
     trial.check(GOOD)
 
 
-def test_refusals_come_in_the_backends_words(trial: GrammarTrial) -> None:
+def test_refusals_come_in_the_compilers_words(trial: GrammarTrial) -> None:
     with pytest.raises(InvalidRequestError, match="unclosed character class"):
         trial.check(Grammar("regex", "["))
     trial.check(Grammar("regex", "ä\n☃"))

@@ -48,7 +48,7 @@ class FollowedGrammars(Grammars):
 
     def keep(self, grammar: Grammar) -> CompiledGrammar:
         """See `Grammars`. Raises InvalidRequestError where it can't be compiled here."""
-        self._made[grammar] = self._backend.result().compile(grammar)
+        self._made[grammar] = self._compiler.result().compile(grammar)
         return super().keep(grammar)
 
 
@@ -94,7 +94,7 @@ def _serve(link: Link, rank: int) -> NoReturn:
     assert isinstance(join, Join)
     pool = parts.make_pool(join.num_slots)
     runner = ForwardRunner(parts.decoder, parts.operations.backend(pool), pool)
-    grammars = FollowedGrammars(parts.load_grammar_backend, jump_forward=config.jump_forward)
+    grammars = FollowedGrammars(parts.load_grammar_compiler, jump_forward=config.jump_forward)
     adapters = FollowingAdapters(parts.decoder.adapters, link)
     weights = FollowingWeights(DecoderWeights(parts.decoder), link)
     engine = assemble(config, make_info(parts, pool), runner, parts.tokenizer, parts.eos_ids, grammars, adapters, weights)

@@ -1,4 +1,4 @@
-"""The grammar libraries behind the protocol, on a vocabulary of bytes: what they let through, and in which words they refuse."""
+"""The grammar library behind the protocol, on a vocabulary of bytes: what it lets through, and in which words it refuses."""
 
 import json
 from pathlib import Path
@@ -8,8 +8,8 @@ import jsonschema
 import numpy as np
 import pytest
 
-from radixserve.errors import ConfigError, InvalidRequestError
-from radixserve.sampling.grammar import BACKENDS, CompiledGrammar, GrammarBackend, Matcher, find_backend
+from radixserve.errors import InvalidRequestError
+from radixserve.sampling.grammar import CompiledGrammar, Matcher
 from radixserve.sampling.grammar_llguidance import LLGuidance
 from radixserve.sampling_params import Grammar
 from radixserve.text.tokenizer import Tokenizer
@@ -23,9 +23,9 @@ def tokenizer(tiny_model_dir: Path) -> Tokenizer:
     return Tokenizer.load(tiny_model_dir)
 
 
-@pytest.fixture(scope="module", params=sorted(BACKENDS))
-def backend(request: pytest.FixtureRequest, tokenizer: Tokenizer) -> GrammarBackend:
-    return find_backend(request.param)(tokenizer, VOCAB_SIZE, frozenset({EOS_ID}))
+@pytest.fixture(scope="module")
+def compiler(tokenizer: Tokenizer) -> LLGuidance:
+    return LLGuidance(tokenizer, VOCAB_SIZE, frozenset({EOS_ID}))
 
 
 def allowed(matcher: Matcher) -> set[int]:
@@ -83,9 +83,9 @@ NEW_TAG = Grammar(
     ],
 )
 def test_an_answer_ends_where_its_language_lets_it(
-    backend: GrammarBackend, tokenizer: Tokenizer, grammar: Grammar, text: str, ends: bool
+    compiler: LLGuidance, tokenizer: Tokenizer, grammar: Grammar, text: str, ends: bool
 ) -> None:
-    matcher = follow(backend.compile(grammar), tokenizer, text)
+    matcher = follow(compiler.compile(grammar), tokenizer, text)
     assert matcher is not None
     assert (matcher.finished or EOS_ID in allowed(matcher)) == ends
 
@@ -102,8 +102,8 @@ def test_an_answer_ends_where_its_language_lets_it(
         (TAG, "<f>a"),
     ],
 )
-def test_nothing_else_is_let_through(backend: GrammarBackend, tokenizer: Tokenizer, grammar: Grammar, text: str) -> None:
-    assert follow(backend.compile(grammar), tokenizer, text) is None
+def test_nothing_else_is_let_through(compiler: LLGuidance, tokenizer: Tokenizer, grammar: Grammar, text: str) -> None:
+    assert follow(compiler.compile(grammar), tokenizer, text) is None
 
 
 @pytest.mark.parametrize(
@@ -131,9 +131,9 @@ def test_nothing_else_is_let_through(backend: GrammarBackend, tokenizer: Tokeniz
         (Grammar("json_schema", '{"properties": {"a/b": {"uniqueItems": true}}}'), '"uniqueItems" at #/properties/a~1b'),
     ],
 )
-def test_what_is_wrong_or_cannot_be_enforced_is_refused_by_name(backend: GrammarBackend, grammar: Grammar, word: str) -> None:
+def test_what_is_wrong_or_cannot_be_enforced_is_refused_by_name(compiler: LLGuidance, grammar: Grammar, word: str) -> None:
     with pytest.raises(InvalidRequestError, match=r".") as caught:
-        backend.compile(grammar)
+        compiler.compile(grammar)
     assert word in caught.value.message
     assert caught.value.param == "grammar"
     assert len(caught.value.message) < 600
@@ -141,11 +141,11 @@ def test_what_is_wrong_or_cannot_be_enforced_is_refused_by_name(backend: Grammar
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.keyword} {json.dumps(case.schema):.60}")
-def test_a_schema_is_enforced_or_refused(backend: GrammarBackend, tokenizer: Tokenizer, case: SchemaCase) -> None:
+def test_a_schema_is_enforced_or_refused(compiler: LLGuidance, tokenizer: Tokenizer, case: SchemaCase) -> None:
     for value in case.allowed:
         jsonschema.Draft202012Validator(case.schema).validate(value)
-    if enforced(backend, case):
-        compiled = backend.compile(Grammar("json_schema", json.dumps(case.schema)))
+    if enforced(compiler, case):
+        compiled = compiler.compile(Grammar("json_schema", json.dumps(case.schema)))
         for value in case.allowed:
             assert any(_whole(follow(compiled, tokenizer, text)) for text in case.texts(value)), f"{value!r} can't be said"
         for value in case.forbidden:
@@ -156,17 +156,17 @@ def _whole(matcher: Matcher | None) -> bool:
     return matcher is not None and (matcher.finished or EOS_ID in allowed(matcher))
 
 
-def test_ignore_eos_goes_on_while_anything_else_can_come(backend: GrammarBackend, tokenizer: Tokenizer) -> None:
-    open_end = follow(backend.compile(Grammar("regex", "a+")), tokenizer, "a", ignore_eos=True)
+def test_ignore_eos_goes_on_while_anything_else_can_come(compiler: LLGuidance, tokenizer: Tokenizer) -> None:
+    open_end = follow(compiler.compile(Grammar("regex", "a+")), tokenizer, "a", ignore_eos=True)
     assert open_end is not None
     assert allowed(open_end) == set(tokenizer.encode_plain("a"))
-    closed = follow(backend.compile(Grammar("regex", "a")), tokenizer, "a", ignore_eos=True)
+    closed = follow(compiler.compile(Grammar("regex", "a")), tokenizer, "a", ignore_eos=True)
     assert closed is not None
     assert closed.finished
 
 
-def test_matchers_of_one_grammar_do_not_share_their_place(backend: GrammarBackend, tokenizer: Tokenizer) -> None:
-    compiled = backend.compile(Grammar("choice", '["ax", "by"]'))
+def test_matchers_of_one_grammar_do_not_share_their_place(compiler: LLGuidance, tokenizer: Tokenizer) -> None:
+    compiled = compiler.compile(Grammar("choice", '["ax", "by"]'))
     one, other = compiled.matcher(ignore_eos=False), compiled.matcher(ignore_eos=False)
     a, b, x, y = tokenizer.encode_plain("abxy")
     assert one.accept(a)
@@ -177,8 +177,8 @@ def test_matchers_of_one_grammar_do_not_share_their_place(backend: GrammarBacken
     assert allowed(one) == {x}
 
 
-def test_what_must_come_is_forced_and_no_more(backend: GrammarBackend, tokenizer: Tokenizer) -> None:
-    compiled = backend.compile(Grammar("choice", '["a long one", "a long road", "b"]'))
+def test_what_must_come_is_forced_and_no_more(compiler: LLGuidance, tokenizer: Tokenizer) -> None:
+    compiled = compiler.compile(Grammar("choice", '["a long one", "a long road", "b"]'))
     start = follow(compiled, tokenizer, "")
     assert start is not None
     assert start.forced() == []
@@ -194,12 +194,12 @@ def test_forced_tokens_are_those_of_the_tokenizer(tmp_path: Path) -> None:
     """Only what is canonical, with tokens of several characters that reach over the ends of what is forced."""
     path = write_directory(tmp_path / "model", byte_level(), eos_token="<|im_end|>", generation={"eos_token_id": [2]})
     tokenizer = Tokenizer.load(path)
-    backend = LLGuidance(tokenizer, tokenizer.vocab_size, frozenset({2}))
+    compiler = LLGuidance(tokenizer, tokenizer.vocab_size, frozenset({2}))
     arguments = closed_object(city={"type": "string"}, weather={"enum": ["the cat", "the mat"]})
     schema = closed_object(name={"type": "string"}, arguments=arguments)
     text = '{"name": "get_weather", "arguments": {"city": "Zürich", "weather": "the mat"}}'
     canonical = tokenizer.encode_plain(text)
-    matcher = backend.compile(Grammar("json_schema", json.dumps(schema))).matcher(ignore_eos=False)
+    matcher = compiler.compile(Grammar("json_schema", json.dumps(schema))).matcher(ignore_eos=False)
     num_forced, at = 0, 0
     while at < len(canonical):
         forced = matcher.forced()
@@ -212,24 +212,15 @@ def test_forced_tokens_are_those_of_the_tokenizer(tmp_path: Path) -> None:
     assert num_forced > len(canonical) // 2
 
 
-def test_deep_schemas_and_wide_repeats_compile_or_are_refused(backend: GrammarBackend, tokenizer: Tokenizer) -> None:
+def test_deep_schemas_and_wide_repeats_compile_or_are_refused(compiler: LLGuidance, tokenizer: Tokenizer) -> None:
     """Values of any size are no reason to crash."""
-    repeat = backend.compile(Grammar("regex", "[a-z]{2,20000}"))
+    repeat = compiler.compile(Grammar("regex", "[a-z]{2,20000}"))
     assert follow(repeat, tokenizer, "a") is not None
     assert not _whole(follow(repeat, tokenizer, "a"))
     assert _whole(follow(repeat, tokenizer, "ab"))
-    nested = backend.compile(Grammar("regex", "([a-z]{1,129}){1,129}"))
+    nested = compiler.compile(Grammar("regex", "([a-z]{1,129}){1,129}"))
     assert _whole(follow(nested, tokenizer, "abc"))
     deep: dict[str, Any] = {"type": "integer"}
     for _ in range(30):
         deep = {"type": "object", "properties": {"a": deep}, "required": ["a"], "additionalProperties": False}
-    assert follow(backend.compile(Grammar("json_schema", json.dumps(deep))), tokenizer, '{"a": {"a": ') is not None
-
-
-def test_a_backend_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> None:
-        raise ModuleNotFoundError(name=name.rpartition("_")[2])
-
-    monkeypatch.setattr("radixserve.sampling.grammar.import_module", missing)
-    with pytest.raises(ConfigError, match=r"pip install 'radixserve\[xgrammar\]'"):
-        find_backend("xgrammar")
+    assert follow(compiler.compile(Grammar("json_schema", json.dumps(deep))), tokenizer, '{"a": {"a": ') is not None
