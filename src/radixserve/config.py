@@ -67,7 +67,7 @@ class EngineConfig:
     """Processes (ranks) that the model is split over, at most one a query head; on CUDA each takes a device of its own."""
 
     num_threads: int | None = None
-    """Threads of the model on a CPU, in each rank; by default the ranks share out as many as the affinity mask gives."""
+    """Threads of the model on a CPU, in each rank; by default the ranks share out the CPUs of affinity mask and cgroup quota."""
 
     max_context_len: int | None = None
     """Longest prompt plus answer, in tokens; by default what the model was trained for."""

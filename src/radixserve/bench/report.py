@@ -19,6 +19,7 @@ import numpy as np
 import psutil
 
 from radixserve.bench.record import Record
+from radixserve.cpus import usable_cpus
 
 PACKAGES = ("radixserve", "torch", "numpy", "tokenizers", "httpx")
 
@@ -102,7 +103,7 @@ def environment(command: Sequence[str]) -> dict[str, Any]:
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": {
             "cpu": cpu_model(),
-            "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+            "cores": usable_cpus(),
             "memory_bytes": psutil.virtual_memory().total,
             "load_average": os.getloadavg()[0],
             "system": platform.platform(),

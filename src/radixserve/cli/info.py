@@ -1,7 +1,6 @@
 """`radixserve info`: what to say about a machine when asking for help."""
 
 import json
-import os
 import platform
 from importlib.metadata import version
 from pathlib import Path
@@ -14,6 +13,7 @@ from rich.table import Table
 import radixserve
 from radixserve import kernels
 from radixserve.cli.options import JsonFlag
+from radixserve.cpus import usable_cpus
 from radixserve.models.registry import BUILT_IN, cache_dir, cached
 
 PACKAGES = ("torch", "tokenizers", "safetensors", "msgspec", "pyzmq", "starlette", "uvicorn")
@@ -37,7 +37,7 @@ def _machine() -> dict[str, str]:
         "python": platform.python_version(),
         "system": platform.platform(),
         "cpu": _cpu_model(),
-        "cpu threads": str(len(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else str(os.cpu_count()),
+        "cpu threads": str(usable_cpus()),
         "memory": f"{psutil.virtual_memory().total / 2**30:.1f} GiB",
         "cuda": ", ".join(gpus) or "none",
         "kernels": kernels.NOT_BUILT or f"native {kernels.level()}",

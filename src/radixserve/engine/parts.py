@@ -10,6 +10,7 @@ import torch
 from radixserve import kernels
 from radixserve.cache.kv_pool import KVPool, slot_bytes
 from radixserve.config import EngineConfig
+from radixserve.cpus import usable_cpus
 from radixserve.engine.pool_size import choose_num_slots
 from radixserve.engine.ranks.group import Group
 from radixserve.errors import ConfigError
@@ -85,7 +86,7 @@ def check_split(config: EngineConfig) -> None:
 def load_parts(config: EngineConfig, rank: int = 0) -> Parts:
     """Loads what rank `rank` of `config.tensor_parallel` has. Raises ConfigError (ModelError for the model) with a remedy."""
     size = config.tensor_parallel
-    num_threads = config.num_threads or max(len(os.sched_getaffinity(0)) // size, 1)
+    num_threads = config.num_threads or max(usable_cpus() // size, 1)
     torch.set_num_threads(num_threads)
     kernels.set_num_threads(num_threads)
     path = Path(resolve(config.model))

@@ -11,6 +11,7 @@ import ray
 from ray import serve
 
 from radixserve.config import EngineConfig, ReplicaConfig, ServerConfig
+from radixserve.cpus import usable_cpus
 from radixserve.errors import ConfigError
 from radixserve.router import settings
 from radixserve.router.application import replicas
@@ -43,7 +44,7 @@ def launch(engine: EngineConfig, config: ReplicaConfig) -> Fleet:
     serve.start(proxy_location="Disabled")
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
     if config.ray_address is None:
-        actor_options: dict[str, Any] = {"num_cpus": int(settings.num_cores() / config.replicas * 1e4) / 1e4}
+        actor_options: dict[str, Any] = {"num_cpus": int(usable_cpus() / config.replicas * 1e4) / 1e4}
         engine = settings.shared_out(engine, config.replicas)
     else:
         actor_options = {"num_cpus": (engine.num_threads or 1) * engine.tensor_parallel}
@@ -66,7 +67,7 @@ def _connect(address: str | None) -> None:
         options |= {
             "address": "local",
             "include_dashboard": False,
-            "num_cpus": settings.num_cores(),
+            "num_cpus": usable_cpus(),
             "object_store_memory": OBJECT_STORE_BYTES,
         }
     try:

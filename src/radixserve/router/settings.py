@@ -1,7 +1,6 @@
 """Which settings replicas can honour, and how those of one machine share it out. Nothing here needs Ray."""
 
 import dataclasses
-import os
 import socket
 from pathlib import Path
 
@@ -67,8 +66,3 @@ def check_cluster(address: str) -> None:
         socket.create_connection((host, int(port)), CONNECT_S).close()
     except (OSError, OverflowError) as error:
         raise ConfigError(f"--ray-address is {address!r}: no cluster answers there: {error}") from error
-
-
-def num_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0))
