@@ -1,7 +1,7 @@
 """How many CPUs this process may keep busy: by its affinity mask, and by the quotas of its control groups.
 
-A container's limit, such as `docker run --cpus 2`, is a quota: all CPUs stay in the mask, and a process with a thread on each is stopped
-most of the time. Files: cgroups(7), proc(5) and the kernel's cgroup-v2.rst (cpu.max) and sched-bwc.rst (cpu.cfs_quota_us).
+A container's limit, such as `docker run --cpus 2`, is a quota: all CPUs stay in the mask, and a process with a thread on each is
+stopped most of the time. Files: cgroups(7), proc(5), and the kernel's cgroup-v2.rst (cpu.max) and sched-bwc.rst (cpu.cfs_quota_us).
 """
 
 import os
