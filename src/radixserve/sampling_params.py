@@ -11,6 +11,8 @@ from radixserve.errors import InvalidRequestError
 MAX_N = 128
 MAX_TOP_LOGPROBS = 20
 MAX_STOP_STRINGS = 64
+MIN_REPETITION_PENALTY = 0.01
+"""Logits are divided by it: far below they are no numbers any more."""
 MAX_STOP_LEN = 1024
 """In characters. Each of `n` choices carries its own."""
 MAX_LOGIT_BIAS = 1024
@@ -85,7 +87,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         _check_int("top_k", self.top_k, 0, None)
         _check_float("top_p", self.top_p, 0.0, 1.0, above=True)
         _check_float("min_p", self.min_p, 0.0, 1.0)
-        _check_float("repetition_penalty", self.repetition_penalty, 0.0, 100.0, above=True)
+        _check_float("repetition_penalty", self.repetition_penalty, MIN_REPETITION_PENALTY, 100.0)
         _check_float("presence_penalty", self.presence_penalty, -2.0, 2.0)
         _check_float("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
         _check_count("logit_bias", len(self.logit_bias), MAX_LOGIT_BIAS)
