@@ -55,6 +55,20 @@ def test_it_answers_as_one_rank(server: RunningServer, model: Path, adapter: Pat
             assert replies[3]["usage"]["prompt_tokens_details"]["cached_tokens"] >= len(TEXTS[0])
 
 
+def test_ranks_meet_where_only_this_machine_connects(server: RunningServer) -> None:
+    front = psutil.Process(server.process.pid)
+    processes = [front, *front.children(recursive=True)]
+    assert {rank["pid"] for rank in server.get("/server_info")["ranks"]} <= {process.pid for process in processes}
+    bound = [
+        connection.laddr.ip
+        for process in processes
+        for connection in process.net_connections(kind="inet")
+        if connection.status in (psutil.CONN_LISTEN, psutil.CONN_NONE) and connection.laddr
+    ]
+    assert len(bound) > 1, "the server's own address, and where its ranks meet"
+    assert set(bound) == {"127.0.0.1"}
+
+
 def test_adapters_are_loaded_and_unloaded_on_all_ranks_or_on_none(server: RunningServer, tmp_path: Path, adapter: Path) -> None:
     reply = server.post("/v1/load_lora_adapter", lora_name="third", lora_path=str(tmp_path))
     assert reply.status_code == 400

@@ -1,6 +1,8 @@
 """Sums and gathers over the ranks of one model by torch.distributed: gloo between CPUs, nccl between CUDA devices."""
 
+import os
 import re
+import socket
 from datetime import timedelta
 from typing import Any
 
@@ -63,8 +65,10 @@ class Group:
 
 
 def make_store() -> TCPStore:
-    """Where the ranks of one group meet; lives in rank 0's process, at a `port` of this machine's own address."""
-    return TCPStore(HOST, 0, is_master=True, wait_for_workers=False, timeout=_patience())
+    """Where the ranks of one group meet; lives in rank 0's process, at a `port` of the loopback address alone."""
+    listener = socket.create_server((HOST, 0))  # by itself a store listens on all of the machine's addresses
+    port = listener.getsockname()[1]
+    return TCPStore(HOST, port, is_master=True, wait_for_workers=False, timeout=_patience(), master_listen_fd=listener.detach())
 
 
 def find_store(port: int) -> TCPStore:
@@ -90,6 +94,7 @@ def _gloo(store: Store, rank: int, size: int) -> Any:
 
 
 def _nccl(store: Store, rank: int, size: int) -> Any:
+    os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")  # all ranks are on this machine; else they meet where others can connect
     nccl: Any = torch.distributed.ProcessGroupNCCL
     options = nccl.Options()
     options._timeout = _patience()
