@@ -20,7 +20,7 @@ from radixserve import kernels
 from radixserve.batch import ForwardBatch
 from radixserve.bench.report import environment
 from radixserve.cache.kv_pool import KVPool
-from radixserve.models.decoder import Decoder
+from radixserve.models.decoder import AnyDecoder
 from radixserve.models.loader import load_model
 from radixserve.models.native_operations import NativeOperations
 from radixserve.models.registry import resolve
@@ -37,10 +37,10 @@ CONTEXT = 100
 class Stepper:
     """A decoder and rows of WINDOW slots each."""
 
-    def __init__(self, decoder: Decoder, rows: int) -> None:
+    def __init__(self, decoder: AnyDecoder, rows: int) -> None:
         config = decoder.config
         pool = KVPool(config.num_layers, rows * WINDOW, 1, config.num_kv_heads, config.head_dim, decoder.dtype)
-        self._decoder, self._attention = decoder, decoder.operations.backend(pool)
+        self._decoder, self._begin = decoder, decoder.steps(pool)
         self._table = torch.arange(1, rows * WINDOW + 1, dtype=torch.int32).view(rows, WINDOW)
 
     def step(self, ids: torch.Tensor, start: int, all_logits: bool = True) -> torch.Tensor:
@@ -58,11 +58,10 @@ class Stepper:
             sampled=[],
             slot_table=self._table,
         )
-        self._attention.plan(batch)
-        return self._decoder.logits(self._decoder.forward(batch, self._attention), batch.logits_rows)
+        return self._decoder.logits(self._decoder.forward(batch, self._begin(batch)), batch.logits_rows)
 
 
-def perplexity(decoder: Decoder, ids: torch.Tensor) -> float:
+def perplexity(decoder: AnyDecoder, ids: torch.Tensor) -> float:
     """exp of the mean of -log p of each token but the first of a window."""
     total, count = 0.0, 0
     for window in torch.split(ids, WINDOW):
@@ -75,7 +74,7 @@ def perplexity(decoder: Decoder, ids: torch.Tensor) -> float:
     return math.exp(total / count)
 
 
-def best_times(decoders: dict[str, Decoder], rows: int, n: int, repeats: int) -> dict[str, float]:
+def best_times(decoders: dict[str, AnyDecoder], rows: int, n: int, repeats: int) -> dict[str, float]:
     """Milliseconds of a step, by quantization."""
     ids = torch.randint(1000, 2000, (rows, CONTEXT + n), generator=torch.Generator().manual_seed(0))
     start = CONTEXT if n == 1 else 0

@@ -71,8 +71,8 @@ def watch(engine: Engine) -> Parts:
     parts = Parts()
     native_operations._native = TimedNative(parts)  # type: ignore[assignment, attr-defined]
     runner: Any = engine.runner
-    runner._attention._attention = TimedPool(parts, runner._attention._attention)
-    parts.watch(runner._attention, "plan", "plan of attention")
+    runner._begin.pool.attention = TimedPool(parts, runner._begin.pool.attention)
+    parts.watch(runner, "_begin", "plan of attention, positions")
     parts.watch(runner._sampler, "sample", "sampling")
     parts.watch(runner.decoder, "forward", "model")
     parts.watch(engine.scheduler, "plan", "scheduling")

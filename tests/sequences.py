@@ -6,7 +6,7 @@ import torch
 
 from radixserve.batch import AdapterRun, ForwardBatch
 from radixserve.cache.kv_pool import KVPool
-from radixserve.models.decoder import Decoder
+from radixserve.models.decoder import AnyDecoder
 
 NUM_SLOTS = 512
 
@@ -14,11 +14,11 @@ NUM_SLOTS = 512
 class Sequences:
     """Each sequence is a row of the slot table, empty at first, and may grow to NUM_SLOTS / num_sequences tokens."""
 
-    def __init__(self, decoder: Decoder, num_sequences: int) -> None:
+    def __init__(self, decoder: AnyDecoder, num_sequences: int) -> None:
         config = decoder.config
         self._decoder = decoder
         pool = KVPool(config.num_layers, NUM_SLOTS, 1, config.num_kv_heads, config.head_dim, decoder.dtype)
-        self._attention = decoder.operations.backend(pool)
+        self._begin = decoder.steps(pool)
         slots = torch.randperm(NUM_SLOTS, generator=torch.Generator().manual_seed(1)).int() + 1
         self._table = slots.reshape(num_sequences, -1)
         self._lengths = [0] * num_sequences
@@ -52,5 +52,4 @@ class Sequences:
                 if loads is not None and row in loads
             ],
         )
-        self._attention.plan(batch)
-        return self._decoder.logits(self._decoder.forward(batch, self._attention), batch.logits_rows)
+        return self._decoder.logits(self._decoder.forward(batch, self._begin(batch)), batch.logits_rows)

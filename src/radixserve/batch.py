@@ -6,7 +6,7 @@ long prompt has too many of them to be held at once.
 """
 
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
@@ -60,8 +60,6 @@ class ForwardBatch:
     """(source slots, target slots), int64 each: KV to copy before anything is computed (copy on write)."""
     adapters: list[AdapterRun] = field(default_factory=list)
     """In order of rows, one an adapter; all other rows are the base's."""
-    attention: Any = None
-    """What the attention backend prepared for this step, once for all layers."""
 
     def to(self, device: torch.device) -> "ForwardBatch":
         """The same batch with its tensors on `device`; itself where they already are."""

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from radixserve import kernels
-from radixserve.models.decoder import Decoder
+from radixserve.models.decoder import AnyDecoder
 from radixserve.models.loader import load_model
 from radixserve.models.native_operations import NativeOperations
 from tests.kernel_levels import available_levels
@@ -34,17 +34,17 @@ def tokens(count: int, seed: int = 0) -> torch.Tensor:
     return torch.randint(250, (count,), generator=torch.Generator().manual_seed(seed))
 
 
-def load(decoder: Decoder, number: int, adapter: Path) -> None:
+def load(decoder: AnyDecoder, number: int, adapter: Path) -> None:
     decoder.adapters.put(number, decoder.adapters.read(str(adapter))[0])
 
 
-def adapted(model: Path, adapter: Path, dtype: torch.dtype = torch.float32, **operations: Any) -> Decoder:
+def adapted(model: Path, adapter: Path, dtype: torch.dtype = torch.float32, **operations: Any) -> AnyDecoder:
     decoder = load_model(model, dtype, CPU, **operations)
     load(decoder, 1, adapter)
     return decoder
 
 
-def compute(decoder: Decoder, ids: torch.Tensor, load: int | None = 1) -> torch.Tensor:
+def compute(decoder: AnyDecoder, ids: torch.Tensor, load: int | None = 1) -> torch.Tensor:
     return Sequences(decoder, 1).extend({0: ids}, loads={} if load is None else {0: load})
 
 
@@ -78,7 +78,7 @@ def test_a_native_adapter_is_as_exact_as_torch(kind: str, model_dir: Path, tmp_p
     assert (native - exact).square().mean() <= (by_torch - exact).square().mean()
 
 
-def _mixed_bits(decoder: Decoder) -> None:
+def _mixed_bits(decoder: AnyDecoder) -> None:
     """The base and two adapters in one batch, in chunks: the bits of each alone."""
     loads = {1: 1, 2: 2}
     sequences = [tokens(50, seed) for seed in range(3)]

@@ -10,7 +10,7 @@ import torch
 
 from radixserve import kernels
 from radixserve.engine.ranks.group import Group, find_store, make_store
-from radixserve.models.decoder import Decoder
+from radixserve.models.decoder import AnyDecoder
 from radixserve.models.loader import load_model
 from radixserve.models.native_operations import NativeOperations
 from radixserve.models.sharding import Shard
@@ -72,7 +72,7 @@ def test_an_adapter_is_split_as_its_base(tmp_path: Path, family: str, size: int)
     adapter = str(make_tiny_adapter(tmp_path / "adapter", path, rank_pattern={"k_proj": 3}))
     model, ids = load_config(path), torch.arange(50)
 
-    def logits(decoder: Decoder) -> torch.Tensor:
+    def logits(decoder: AnyDecoder) -> torch.Tensor:
         decoder.adapters.put(1, decoder.adapters.read(adapter)[0])
         return Sequences(decoder, 1).extend({0: ids}, loads={0: 1})
 

@@ -8,7 +8,7 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
-from radixserve.models.decoder import Decoder
+from radixserve.models.decoder import AnyDecoder
 from radixserve.models.loader import load_model
 from tests.sequences import Sequences
 from tests.tiny_models import LLAMA3_ROPE, VOCAB_SIZE, make_tiny_model
@@ -65,7 +65,7 @@ def assert_close(ours: torch.Tensor, reference: torch.Tensor) -> None:
 
 
 @torch.no_grad()
-def check_against(reference: torch.nn.Module, decoder: Decoder, vocab_size: int) -> None:
+def check_against(reference: torch.nn.Module, decoder: AnyDecoder, vocab_size: int) -> None:
     """Two sequences: whole, then in chunks and single tokens, mixed in one batch."""
     generator = torch.Generator().manual_seed(0)
     first = torch.randint(vocab_size, (100,), generator=generator)

@@ -19,13 +19,15 @@ class TorchBackend:
         self.pool = pool
         self._workspace = pool.k_buffer.new_empty((2, 0, *pool.k_buffer.shape[2:]))
 
-    def plan(self, batch: ForwardBatch) -> None:
+    def plan(self, batch: ForwardBatch) -> StepPlan:
         """See `AttentionBackend`. The step's groups are made when its first layer asks: they depend on the layer's window."""
-        batch.attention = StepPlan(batch)
+        return StepPlan(batch)
 
-    def attend(self, q: torch.Tensor, layer: int, batch: ForwardBatch, *, scale: float, window: int | None = None) -> torch.Tensor:
+    def store(self, layer: int, slots: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
+        self.pool.store(layer, slots, k, v)
+
+    def attend(self, q: torch.Tensor, layer: int, plan: StepPlan, *, scale: float, window: int | None = None) -> torch.Tensor:
         """See `AttentionBackend`. On a CPU a request's result depends on its batch mates by rounding alone."""
-        plan: StepPlan = batch.attention
         out = torch.empty_like(q, memory_format=torch.contiguous_format)
         for group in plan.groups(window, q.shape[1] // self.pool.k_buffer.shape[2], q.dtype):
             keys, values = self._gather(layer, group, q.dtype)

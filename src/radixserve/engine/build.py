@@ -81,7 +81,7 @@ def _make_engine(parts: Parts, pool: KVPool, publisher: KVPublisher | None, lead
     adapters, weights = parts.decoder.adapters, DecoderWeights(parts.decoder)
     trial = GrammarTrial(parts.path, parts.model.vocab_size, parts.eos_ids)
     grammars = Grammars(parts.load_grammar_compiler, trial=trial, jump_forward=config.jump_forward)
-    runner = ModelRunner(parts.decoder, parts.operations.backend(pool), pool)
+    runner = ModelRunner(parts.decoder, pool)
     if leader is None:
         return assemble(config, info, runner, parts.tokenizer, parts.eos_ids, grammars, adapters, weights)
     leading = LeadingAdapters(adapters, leader), LeadingWeights(weights, leader)

@@ -7,11 +7,10 @@ from typing import Any
 
 import torch
 
-from radixserve.attention.backend import AttentionBackend
 from radixserve.batch import ForwardBatch, ScoredRun
 from radixserve.cache.kv_pool import KVPool
 from radixserve.messages import TokenLogprob
-from radixserve.models.decoder import Decoder
+from radixserve.models.decoder import AnyDecoder
 from radixserve.sampling.grammar_masks import GrammarMasks
 from radixserve.sampling.logprobs import score_tokens
 from radixserve.sampling.sampler import Sampler
@@ -35,10 +34,10 @@ class DoneStep:
 class ForwardRunner:
     """One decoder over one KV pool, on one device. It samples nothing: what it computes is for another rank to sample from."""
 
-    def __init__(self, decoder: Decoder, attention: AttentionBackend, pool: KVPool) -> None:
+    def __init__(self, decoder: AnyDecoder, pool: KVPool) -> None:
         self.decoder = decoder
         self.pool = pool
-        self._attention = attention
+        self._begin = decoder.steps(pool)
 
     @torch.inference_mode()
     def launch(self, batch: ForwardBatch) -> DoneStep:
@@ -53,8 +52,7 @@ class ForwardRunner:
         batch = batch.to(self.pool.k_buffer.device)
         for source, target in batch.copies:
             self.pool.copy(source, target)
-        self._attention.plan(batch)
-        x = self.decoder.forward(batch, self._attention)
+        x = self.decoder.forward(batch, self._begin(batch))
         return x, self.decoder.logits(x, batch.logits_rows)
 
     def _logits_of(self, x: Any, run: ScoredRun) -> Iterator[torch.Tensor]:
@@ -68,8 +66,8 @@ class ForwardRunner:
 class ModelRunner(ForwardRunner):
     """The one that samples too."""
 
-    def __init__(self, decoder: Decoder, attention: AttentionBackend, pool: KVPool) -> None:
-        super().__init__(decoder, attention, pool)
+    def __init__(self, decoder: AnyDecoder, pool: KVPool) -> None:
+        super().__init__(decoder, pool)
         self._sampler = Sampler()
         self._mask_thread = ThreadPoolExecutor(1, thread_name_prefix="masks")
 

@@ -16,10 +16,9 @@ from radixserve.engine.ranks.group import Group
 from radixserve.errors import ConfigError
 from radixserve.messages import RankInfo
 from radixserve.models.config import ModelConfig
-from radixserve.models.decoder import Decoder
+from radixserve.models.decoder import AnyDecoder
 from radixserve.models.generation_config import read_sampling_defaults
 from radixserve.models.loader import choose_dtype, choose_operations, load_model
-from radixserve.models.operations import Operations
 from radixserve.models.registry import resolve
 from radixserve.models.sharding import Shard
 from radixserve.models.source import load_config
@@ -36,10 +35,9 @@ class Parts:
     config: EngineConfig
     path: Path
     model: ModelConfig
-    decoder: Decoder
+    decoder: AnyDecoder
     tokenizer: Tokenizer
     sampling_defaults: SamplingDefaults
-    operations: Operations
     kernels: str
     """What computes, and why."""
     max_context_len: int
@@ -104,14 +102,13 @@ def load_parts(config: EngineConfig, rank: int = 0) -> Parts:
         group = Group(rank, size, device)
         shard = Shard(model, rank, size)
         inner, why = choose(group.sum)
-        operations = SplitVocabulary(inner, group, shard)
-        decoder = load_model(path, dtype, device, operations, shard.open, shard.open_adapter)
+        decoder = load_model(path, dtype, device, SplitVocabulary(inner, group, shard), shard.open, shard.open_adapter)
     max_context_len = config.max_context_len or model.max_context_len
     if max_context_len > model.max_context_len:
         raise ConfigError(
             f"--max-context-len is {max_context_len}: {config.model} was made for {model.max_context_len}; ask for that or less"
         )
-    return Parts(config, path, model, decoder, tokenizer, sampling_defaults, operations, why, max_context_len, num_threads, group)
+    return Parts(config, path, model, decoder, tokenizer, sampling_defaults, why, max_context_len, num_threads, group)
 
 
 def choose_device(name: str, rank: int = 0, size: int = 1) -> torch.device:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from radixserve.errors import ModelError
 from radixserve.messages import UpdateWeightsRequest, WeightsRead
-from radixserve.models.decoder import Decoder
+from radixserve.models.decoder import AnyDecoder
 from radixserve.models.registry import resolve
 
 logger = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ class DecoderWeights:
 
     reads_files = True
 
-    def __init__(self, decoder: Decoder) -> None:
+    def __init__(self, decoder: AnyDecoder) -> None:
         self._decoder = decoder
 
     def read(self, model: str) -> tuple[str, Any]:

@@ -1,64 +1,54 @@
 """The decoder: token ids in, logits out. Llama, Mistral, Qwen2 and Qwen3 differ by flags of its config.
 
-It knows neither cache nor requests: what a layer needs travels in the `ForwardBatch`, and attention reads and writes the KV pool.
+It knows neither cache nor requests: what a layer needs travels in the step that its operations prepared from a `ForwardBatch`, and
+attention reads and writes the KV pool.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic
 
 import torch
 
-from radixserve.attention.backend import AttentionBackend
 from radixserve.batch import ForwardBatch
+from radixserve.cache.kv_pool import KVPool
 from radixserve.errors import ModelError
 from radixserve.models.adapter_checkpoint import AdapterCheckpoint, OpenAdapter
 from radixserve.models.adapters import Adapters
 from radixserve.models.checkpoint import Checkpoint
 from radixserve.models.config import ModelConfig
-from radixserve.models.operations import Affine, Embed, Head, Norm, Operations, side_by_side
+from radixserve.models.operations import (
+    AdapterLayer,
+    Added,
+    Embed,
+    Head,
+    Layer,
+    LayerWeights,
+    LinearWeights,
+    Norm,
+    Operations,
+    Step,
+    Stream,
+    concat,
+)
 from radixserve.models.source import OpenModel, open_checkpoint
 
 Read = Callable[[str], torch.Tensor]
 """A tensor of the checkpoint by name, in the model's dtype and on its device."""
 
 
-class Layer:
-    """Attention and MLP, each behind a norm and added to the stream. q, k and v come from one fused projection."""
-
-    def __init__(self, config: ModelConfig, index: int, read: Read, make: Operations) -> None:
-        eps = config.rms_norm_eps
-        q_norm, k_norm = (Norm(read(f"self_attn.{name}_norm.weight"), eps) if config.qk_norm else None for name in "qk")
-        self._attend = make.attention(
-            config,
-            index,
-            Norm(read("input_layernorm.weight"), eps),
-            side_by_side(*(_affine(read, f"self_attn.{name}_proj", config.qkv_bias) for name in "qkv")),
-            q_norm,
-            k_norm,
-        )
-        self._feed_forward = make.feed_forward(
-            _affine(read, "self_attn.o_proj", config.output_bias),
-            Norm(read("post_attention_layernorm.weight"), eps),
-            *(_affine(read, f"mlp.{name}_proj", config.mlp_bias) for name in ("gate", "up", "down")),
-        )
-
-    def __call__(self, x: Any, prepared: Any, attention: AttentionBackend, batch: ForwardBatch, added: Any) -> Any:
-        return self._feed_forward(x, self._attend(x, prepared, attention, batch, added), added)
-
-
 @dataclass(frozen=True)
-class Weights:
+class Weights(Generic[Stream, Step, Added]):
     """All that is read from a checkpoint; replaced as one."""
 
-    embed: Embed
-    layers: tuple[Layer, ...]
-    head: Head
+    embed: Embed[Stream]
+    layers: tuple[Layer[Stream, Step, Added], ...]
+    head: Head[Stream]
     """The last norm and the head."""
 
 
-class Decoder:
+class Decoder(Generic[Stream, Step, AdapterLayer, Added]):
     """A model with its weights, on one device and in one dtype, computed by one set of operations."""
 
     def __init__(
@@ -66,7 +56,7 @@ class Decoder:
         path: Path,
         dtype: torch.dtype,
         device: torch.device,
-        operations: Operations,
+        operations: Operations[Stream, Step, AdapterLayer, Added],
         opened: OpenModel = open_checkpoint,
         opened_adapter: OpenAdapter = AdapterCheckpoint,
     ) -> None:
@@ -79,29 +69,30 @@ class Decoder:
         self.device = device
         self.operations = operations
         self._opened = opened
-        self._prepare = operations.prepare(self.config, dtype, device)
         self._weights = self._read(checkpoint)
         self.adapters = Adapters(self.config, dtype, device, operations, opened_adapter)
 
-    def forward(self, batch: ForwardBatch, attention: AttentionBackend) -> Any:
-        """Runs one step; `attention` has planned it. The KV of its tokens is in the pool afterwards.
+    def steps(self, pool: KVPool) -> Callable[[ForwardBatch], Step]:
+        """What prepares each step over `pool` for `forward`."""
+        return self.operations.steps(self.config, pool, self.dtype)
+
+    def forward(self, batch: ForwardBatch, step: Step) -> Stream:
+        """Runs one step, which `steps` prepared from `batch`. The KV of its tokens is in the pool afterwards.
 
         Returns the stream after the last layer, [T, hidden_size] in the form of its operations: `logits` takes rows of it.
         """
         weights = self._weights
-        prepared = self._prepare(batch)
-        additions = self.adapters.additions(batch)
         x = weights.embed(batch.input_ids)
-        for layer, added in zip(weights.layers, additions, strict=True):
-            x = layer(x, prepared, attention, batch, added)
+        for layer, added in zip(weights.layers, self.adapters.added(batch), strict=True):
+            x = layer(x, step, added)
         return x
 
-    def logits(self, x: Any, rows: torch.Tensor) -> torch.Tensor:
+    def logits(self, x: Stream, rows: torch.Tensor) -> torch.Tensor:
         """Logits [rows, vocab_size] of some rows of the stream, float32 (float64 in a float64 model). `rows`: int64."""
         logits = self._weights.head(x, rows)
         return logits if logits.dtype == torch.float64 else logits.float()
 
-    def read_weights(self, path: Path) -> Weights:
+    def read_weights(self, path: Path) -> Weights[Stream, Step, Added]:
         """Reads the weights of the model at `path` (a directory or a GGUF file), which must have the same shape, for `put_weights`.
 
         Any thread may, while others compute. Until they are put there is memory for both. Raises ModelError when the models differ.
@@ -111,11 +102,11 @@ class Decoder:
             raise ModelError(f"{path} has another shape than the loaded model: {', '.join(differing)}; start a new engine for it")
         return self._read(checkpoint)
 
-    def put_weights(self, weights: Weights) -> None:
+    def put_weights(self, weights: Weights[Stream, Step, Added]) -> None:
         """Replaces all weights. KV computed with the old ones is wrong afterwards: the caller drops it."""
         self._weights = weights
 
-    def _read(self, checkpoint: Checkpoint) -> Weights:
+    def _read(self, checkpoint: Checkpoint) -> Weights[Stream, Step, Added]:
         def read(name: str) -> torch.Tensor:
             # A copy always: a mapped file may be overwritten while its model is served.
             return checkpoint.read(name).to(self.device, self.dtype, copy=True)
@@ -124,20 +115,43 @@ class Decoder:
         table = read("model.embed_tokens.weight")
         return Weights(
             embed=make.embedding(table),
-            layers=tuple(Layer(config, index, _within(read, f"model.layers.{index}."), make) for index in range(config.num_layers)),
+            layers=tuple(
+                make.layer(config, index, _layer_weights(config, _within(read, f"model.layers.{index}.")))
+                for index in range(config.num_layers)
+            ),
             head=make.head(
                 Norm(read("model.norm.weight"), config.rms_norm_eps),
-                Affine(table if config.tie_word_embeddings else read("lm_head.weight")),
+                LinearWeights(table if config.tie_word_embeddings else read("lm_head.weight")),
             ),
         )
+
+
+AnyDecoder = Decoder[Any, Any, Any, Any]
+"""By whichever operations: who holds one hands what `steps` and `forward` gave back to it, and doesn't look inside."""
 
 
 def _within(read: Read, prefix: str) -> Read:
     return lambda name: read(prefix + name)
 
 
-def _affine(read: Read, name: str, bias: bool) -> Affine:
-    return Affine(read(f"{name}.weight"), read(f"{name}.bias") if bias else None)
+def _layer_weights(config: ModelConfig, read: Read) -> LayerWeights:
+    eps = config.rms_norm_eps
+    q_norm, k_norm = (Norm(read(f"self_attn.{name}_norm.weight"), eps) if config.qk_norm else None for name in "qk")
+    return LayerWeights(
+        attention_norm=Norm(read("input_layernorm.weight"), eps),
+        qkv=concat(*(_linear(read, f"self_attn.{name}_proj", config.qkv_bias) for name in "qkv")),
+        q_norm=q_norm,
+        k_norm=k_norm,
+        output=_linear(read, "self_attn.o_proj", config.output_bias),
+        mlp_norm=Norm(read("post_attention_layernorm.weight"), eps),
+        gate=_linear(read, "mlp.gate_proj", config.mlp_bias),
+        up=_linear(read, "mlp.up_proj", config.mlp_bias),
+        down=_linear(read, "mlp.down_proj", config.mlp_bias),
+    )
+
+
+def _linear(read: Read, name: str, bias: bool) -> LinearWeights:
+    return LinearWeights(read(f"{name}.weight"), read(f"{name}.bias") if bias else None)
 
 
 def _differences(old: ModelConfig, new: ModelConfig) -> list[str]:

@@ -9,9 +9,9 @@ from radixserve.config import Dtype, Kernels, Quantization
 from radixserve.errors import ModelError
 from radixserve.models.adapter_checkpoint import AdapterCheckpoint, OpenAdapter
 from radixserve.models.config import ModelConfig
-from radixserve.models.decoder import Decoder
+from radixserve.models.decoder import AnyDecoder, Decoder
 from radixserve.models.native_operations import NativeOperations, unsupported
-from radixserve.models.operations import Operations, Reduce
+from radixserve.models.operations import AnyOperations, Reduce
 from radixserve.models.source import OpenModel, open_checkpoint
 from radixserve.models.torch_operations import TorchOperations
 
@@ -30,10 +30,10 @@ def load_model(
     path: Path,
     dtype: torch.dtype,
     device: torch.device,
-    operations: Operations | None = None,
+    operations: AnyOperations | None = None,
     opened: OpenModel = open_checkpoint,
     opened_adapter: OpenAdapter = AdapterCheckpoint,
-) -> Decoder:
+) -> AnyDecoder:
     """The model at `path`: a Hugging Face directory or a GGUF file. Computed by torch unless other operations are given.
 
     Raises ModelError when it is missing, broken or unsupported.
@@ -48,7 +48,7 @@ def choose_operations(
     device: torch.device,
     quantization: Quantization = "none",
     reduce: Reduce | None = None,
-) -> tuple[Operations, str]:
+) -> tuple[AnyOperations, str]:
     """What computes a model, and a line that says so and why. `reduce`: for a rank of a split one.
 
     `auto` is the native kernels where they can run it, on a CPU of the FAST_LEVELS, else torch. Raises ModelError for

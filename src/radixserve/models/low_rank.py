@@ -18,7 +18,7 @@ class LowRank(NamedTuple):
     b: torch.Tensor
 
 
-class LayerAdditions(NamedTuple):
+class LayerLowRanks(NamedTuple):
     """What one adapter adds in one layer; None where it leaves a product alone. The two of `gate_up` share their `a`."""
 
     qkv: LowRank | None
@@ -27,7 +27,7 @@ class LayerAdditions(NamedTuple):
     down: LowRank | None
 
     @classmethod
-    def of(cls, parts: dict[str, LowRank], sizes: dict[str, int]) -> "LayerAdditions":
+    def of(cls, parts: dict[str, LowRank], sizes: dict[str, int]) -> "LayerLowRanks":
         """Of modules by name (q_proj, …), those that have an addition; `sizes`: outputs of all of them."""
         qkv = _sharing(parts, sizes, ("q_proj", "k_proj", "v_proj"))
         gate_up = _sharing(parts, sizes, ("gate_proj", "up_proj"))

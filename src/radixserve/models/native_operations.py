@@ -4,22 +4,20 @@ A product's inputs are rounded to bfloat16 once and its sums kept in float32, so
 Every result is bitwise a function of the token's prefix, the weights and the kernels' level; `docs/design/cpu-kernels.md` says why.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
 
 from radixserve import kernels
-from radixserve.attention.backend import AttentionBackend
 from radixserve.batch import ForwardBatch
 from radixserve.cache.kv_pool import KVPool
 from radixserve.models.config import ModelConfig
-from radixserve.models.low_rank import LayerAdditions, LowRank
-from radixserve.models.operations import Affine, Attend, Embed, FeedForward, Head, Norm, Prepare, Reduce
+from radixserve.models.low_rank import LayerLowRanks, LowRank
+from radixserve.models.operations import Embed, Head, Layer, LayerWeights, LinearWeights, Norm, Reduce
 from radixserve.models.rope import inverse_frequencies, rotation
 
 if kernels.NOT_BUILT is None:
-    from radixserve.attention.cpu_backend import CpuBackend
     from radixserve.kernels import _native
 
 GATES = 16
@@ -51,19 +49,58 @@ class Stream(NamedTuple):
     wrapped: "_native.Wrapped"
 
 
-class Prepared(NamedTuple):
-    """What the layers share in a step. `q`, `attended`: memory for bfloat16 [T, num_heads, head_dim].
+class Memory(NamedTuple):
+    """Of a step, between two calls: bfloat16 [T, num_heads, head_dim] each. `flat`: `attended` as [T, num_heads * head_dim]."""
 
-    `flat`: `attended` as [T, num_heads * head_dim].
-    """
-
-    positions: "_native.StepPositions"
     q: "_native.Wrapped"
     attended: "_native.Wrapped"
     flat: "_native.Wrapped"
 
 
-class Additions(NamedTuple):
+class Step(NamedTuple):
+    """What the layers of a step share."""
+
+    positions: "_native.StepPositions"
+    attention: "_native.AttentionStep"
+    memory: Memory
+    pool: "Pool"
+
+
+class Pool:
+    """The KV pool as the kernels take it. Raises ValueError unless it is bfloat16, on the CPU, of a head_dim that they know."""
+
+    def __init__(self, pool: KVPool) -> None:
+        self.layers = [(_native.Wrapped(k), _native.Wrapped(v)) for k, v in pool.layers]
+        self.attention = _native.AttentionPool(pool.k_buffer, pool.v_buffer)
+
+
+class Steps:
+    """Prepares the steps of one model over one pool. Memory is wrapped once, and kept for the next step of as many tokens."""
+
+    def __init__(self, config: ModelConfig, pool: KVPool) -> None:
+        self._config = config
+        self._num_positions = FIRST_POSITIONS
+        self._rotations = _rotations(config, FIRST_POSITIONS)
+        self._tokens, self._memory = 0, _memory(config, 0)
+        self.pool = Pool(pool)
+
+    def __call__(self, batch: ForwardBatch) -> Step:
+        """Raises ValueError for positions, lengths or rows that don't fit the pool or the slot table."""
+        while max(batch.seq_lens) > self._num_positions:
+            self._num_positions *= 2
+            self._rotations = _rotations(self._config, self._num_positions)
+        if len(batch.input_ids) != self._tokens:
+            self._tokens = len(batch.input_ids)
+            self._memory = _memory(self._config, self._tokens)
+        return Step(
+            _native.StepPositions(*self._rotations, batch.positions, batch.out_slots),
+            _native.AttentionStep(batch.slot_table, batch.rows, batch.seq_lens, batch.extend_lens),
+            self._memory,
+            self.pool,
+        )
+
+
+class AdapterLayer(NamedTuple):
     """What an adapter adds to the four products of a layer."""
 
     qkv: "_native.LowRank | None"
@@ -72,8 +109,8 @@ class Additions(NamedTuple):
     down: "_native.LowRank | None"
 
 
-class Runs(NamedTuple):
-    """The same in a step, by all of its adapters."""
+class Added(NamedTuple):
+    """What all adapters of a step add to the four products of a layer."""
 
     qkv: "_native.LoraBatch | None"
     output: "_native.LoraBatch | None"
@@ -81,13 +118,12 @@ class Runs(NamedTuple):
     down: "_native.LoraBatch | None"
 
 
-NO_RUNS = Runs(None, None, None, None)
+NOTHING_ADDED = Added(None, None, None, None)
 
 
 class NativeOperations:
     """See `Operations`. The stream is float32 and is written in place.
 
-    What a step needs memory for is made and wrapped once, and kept for the next step of as many tokens.
     With `int8`, the products of the layers are computed in int8; embedding, attention and head stay bfloat16.
     """
 
@@ -97,26 +133,7 @@ class NativeOperations:
         self.name = f"native {kernels.level()}{', int8' if int8 else ''}"
         self._int8 = int8
 
-    def backend(self, pool: KVPool) -> AttentionBackend:
-        return CpuBackend(pool)
-
-    def prepare(self, config: ModelConfig, dtype: torch.dtype, device: torch.device) -> Prepare:
-        num_positions, rotations = FIRST_POSITIONS, _rotations(config, FIRST_POSITIONS)
-        tokens, memory = 0, _memory(config, 0)
-
-        def prepare(batch: ForwardBatch) -> Prepared:
-            nonlocal num_positions, rotations, tokens, memory
-            while max(batch.seq_lens) > num_positions:
-                num_positions *= 2
-                rotations = _rotations(config, num_positions)
-            if len(batch.input_ids) != tokens:
-                tokens = len(batch.input_ids)
-                memory = _memory(config, tokens)
-            return Prepared(_native.StepPositions(*rotations, batch.positions, batch.out_slots), *memory)
-
-        return prepare
-
-    def embedding(self, table: torch.Tensor) -> Embed:
+    def embedding(self, table: torch.Tensor) -> Embed[Stream]:
         rows, stream = _native.Wrapped(table), _stream(0, table.shape[1])
 
         def embed(ids: torch.Tensor) -> Stream:
@@ -128,7 +145,23 @@ class NativeOperations:
 
         return embed
 
-    def head(self, norm: Norm, linear: Affine) -> Head:
+    def layer(self, config: ModelConfig, index: int, weights: LayerWeights) -> Layer[Stream, Step, Added]:
+        norm, qkv = _norm(weights.attention_norm), self._linear(weights.qkv)
+        q_norm, k_norm = (_norm(norm) if norm else None for norm in (weights.q_norm, weights.k_norm))
+        scale, window = config.head_dim**-0.5, config.windows[index] or 0
+        output_and_mlp = self._output_and_mlp(weights)
+
+        def layer(x: Stream, step: Step, added: Added | None) -> Stream:
+            added = added or NOTHING_ADDED
+            memory, pool = step.memory, step.pool
+            _native.qkv_rope_store(x.wrapped, norm, qkv, q_norm, k_norm, step.positions, *pool.layers[index], memory.q, added.qkv)
+            pool.attention.attend(step.attention, index, memory.q, memory.attended, scale, window)
+            output_and_mlp(x, memory.flat, added)
+            return x
+
+        return layer
+
+    def head(self, norm: Norm, linear: LinearWeights) -> Head[Stream]:
         normed, packed = _norm(norm), _linear(linear)
 
         def project(x: Stream, rows: torch.Tensor) -> torch.Tensor:
@@ -138,69 +171,54 @@ class NativeOperations:
 
         return project
 
-    def attention(
-        self, config: ModelConfig, layer: int, norm: Norm, qkv: Affine, q_norm: Norm | None, k_norm: Norm | None
-    ) -> Attend:
-        scale, window = config.head_dim**-0.5, config.windows[layer]
-        weights = _norm(norm), _linear(qkv, self._int8), _norm(q_norm) if q_norm else None, _norm(k_norm) if k_norm else None
+    def tensor_of(self, x: Stream) -> torch.Tensor:
+        return x.tensor
 
-        def attend(
-            x: Stream, step: Prepared, attention: "CpuBackend", batch: ForwardBatch, added: Runs | None
-        ) -> "_native.Wrapped":
-            _native.qkv_rope_store(x.wrapped, *weights, step.positions, *attention.layers[layer], step.q, (added or NO_RUNS).qkv)
-            attention.attend_into(step.attended, step.q, layer, batch, scale, window)
-            return step.flat
+    def steps(self, config: ModelConfig, pool: KVPool, dtype: torch.dtype) -> Steps:
+        return Steps(config, pool)
 
-        return attend
-
-    def feed_forward(self, output: Affine, norm: Norm, gate: Affine, up: Affine, down: Affine) -> FeedForward:
-        first, gate_up, last = (_linear(affine, self._int8) for affine in (output, interleaved(gate, up), down))
-        normed = _norm(norm)
-        if self._reduce is not None:
-            return _in_halves(first, normed, gate_up, last, self._reduce)
-
-        def feed_forward(x: Stream, attended: "_native.Wrapped", added: Runs | None) -> Stream:
-            _, *runs = added or NO_RUNS
-            _native.add_and_mlp(x.wrapped, attended, first, normed, gate_up, last, *runs)
-            return x
-
-        return feed_forward
-
-    def additions(self, layer: LayerAdditions) -> Additions:
+    def adapter_layer(self, low_ranks: LayerLowRanks) -> AdapterLayer:
         gate_up = None
-        if layer.gate_up is not None:
-            gate, up = layer.gate_up
-            gate_up = LowRank(gate.a, interleaved(Affine(gate.b), Affine(up.b)).weight)
-        return Additions(*map(_low_rank, (layer.qkv, layer.output, gate_up, layer.down)))
+        if low_ranks.gate_up is not None:
+            gate, up = low_ranks.gate_up
+            gate_up = LowRank(gate.a, interleave_gate_up(LinearWeights(gate.b), LinearWeights(up.b)).weight)
+        return AdapterLayer(*map(_low_rank, (low_ranks.qkv, low_ranks.output, gate_up, low_ranks.down)))
 
-    def add(self, runs: Sequence[tuple[Additions, int, int]], num_tokens: int) -> Runs:
+    def add(self, runs: Sequence[tuple[AdapterLayer, int, int]], num_tokens: int) -> Added:
         products: list[list[tuple[_native.LowRank, int, int]]] = [[], [], [], []]
-        for additions, begin, end in runs:
-            for product, low_rank in zip(products, additions, strict=True):
+        for adapter, begin, end in runs:
+            for product, low_rank in zip(products, adapter, strict=True):
                 if low_rank is not None:
                     product.append((low_rank, begin, end))
-        return Runs(*(_native.LoraBatch(product, num_tokens) if product else None for product in products))
+        return Added(*(_native.LoraBatch(product, num_tokens) if product else None for product in products))
+
+    def _output_and_mlp(self, weights: LayerWeights) -> "Callable[[Stream, _native.Wrapped, Added], None]":
+        """What follows attention in a layer, in one call: both are added to the stream in place."""
+        output, gate_up, down = map(self._linear, (weights.output, interleave_gate_up(weights.gate, weights.up), weights.down))
+        norm, reduce = _norm(weights.mlp_norm), self._reduce
+
+        def whole(x: Stream, attended: "_native.Wrapped", added: Added) -> None:
+            _native.add_and_mlp(x.wrapped, attended, output, norm, gate_up, down, added.output, added.gate_up, added.down)
+
+        if reduce is None:
+            return whole
+
+        def of_rank(x: Stream, attended: "_native.Wrapped", added: Added) -> None:
+            """The ranks sum what each half gives before it is added."""
+            part = torch.empty_like(x.tensor)
+            wrapped = _native.Wrapped(part)
+            _native.linear(attended, output, wrapped, added.output)
+            x.tensor.add_(reduce(part))
+            _native.mlp(x.wrapped, norm, gate_up, down, wrapped, added.gate_up, added.down)
+            x.tensor.add_(reduce(part))
+
+        return of_rank
+
+    def _linear(self, weights: LinearWeights) -> "_native.Linear":
+        return _linear(weights, self._int8)
 
 
-def _in_halves(
-    output: "_native.Linear", norm: "_native.RmsNorm", gate_up: "_native.Linear", down: "_native.Linear", reduce: Reduce
-) -> FeedForward:
-    """A rank's feed forward: the ranks sum what each half gives before it is added to the stream."""
-
-    def feed_forward(x: Stream, attended: "_native.Wrapped", added: Runs | None) -> Stream:
-        _, to_output, *to_mlp = added or NO_RUNS
-        part = torch.empty_like(x.tensor)
-        wrapped = _native.Wrapped(part)
-        _native.linear(attended, output, wrapped, to_output)
-        x.tensor.add_(reduce(part))
-        _native.mlp(x.wrapped, norm, gate_up, down, wrapped, *to_mlp)
-        x.tensor.add_(reduce(part))
-        return x
-
-    return feed_forward
-
-
-def interleaved(gate: Affine, up: Affine) -> Affine:
+def interleave_gate_up(gate: LinearWeights, up: LinearWeights) -> LinearWeights:
     """Outputs are GATES gates, then the ups that belong to them, and so on."""
 
     def mixed(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
@@ -208,7 +226,7 @@ def interleaved(gate: Affine, up: Affine) -> Affine:
         return pairs.transpose(0, 1).flatten(0, 2)
 
     bias = None if gate.bias is None or up.bias is None else mixed(gate.bias, up.bias)
-    return Affine(mixed(gate.weight, up.weight), bias)
+    return LinearWeights(mixed(gate.weight, up.weight), bias)
 
 
 def _rotations(config: ModelConfig, num_positions: int) -> "tuple[_native.Wrapped, _native.Wrapped]":
@@ -218,10 +236,9 @@ def _rotations(config: ModelConfig, num_positions: int) -> "tuple[_native.Wrappe
     return _native.Wrapped(cos.squeeze(1)), _native.Wrapped(sin.squeeze(1))
 
 
-def _memory(config: ModelConfig, tokens: int) -> "tuple[_native.Wrapped, _native.Wrapped, _native.Wrapped]":
-    """The last three of `Prepared`."""
+def _memory(config: ModelConfig, tokens: int) -> Memory:
     q, attended = (torch.empty(tokens, config.num_heads, config.head_dim, dtype=torch.bfloat16) for _ in range(2))
-    return _native.Wrapped(q), _native.Wrapped(attended), _native.Wrapped(attended.flatten(1))
+    return Memory(_native.Wrapped(q), _native.Wrapped(attended), _native.Wrapped(attended.flatten(1)))
 
 
 def _stream(tokens: int, hidden_size: int) -> Stream:
@@ -229,8 +246,9 @@ def _stream(tokens: int, hidden_size: int) -> Stream:
     return Stream(tensor, _native.Wrapped(tensor))
 
 
-def _linear(affine: Affine, int8: bool = False) -> "_native.Linear":
-    return _native.Linear(affine.weight.contiguous(), None if affine.bias is None else affine.bias.float(), int8)
+def _linear(weights: LinearWeights, int8: bool = False) -> "_native.Linear":
+    weight, bias = weights
+    return _native.Linear(weight.contiguous(), None if bias is None else bias.float(), int8)
 
 
 def _low_rank(low_rank: LowRank | None) -> "_native.LowRank | None":

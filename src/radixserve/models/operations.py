@@ -1,23 +1,22 @@
 """What a decoder computes with. There are two sets of operations: torch's, for every device and dtype, and the native kernels'.
 
-Weights are handed over once, when a model is loaded, and each set keeps them in the layout it likes. The stream `x`
-[T, hidden_size] belongs to the operations, and so does what the heads attended: only they look into them, they choose the dtype,
-and may write into the one they are given and return it.
+A decoder hands each layer's weights over once, as the table `LayerWeights`, and gets back the layer as a function. A set keeps the
+weights in the layout it likes, and chooses the form of what goes from layer to layer: only it looks into the stream, the step and
+what adapters add. It may write into the stream that it is given and return it.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import torch
 
-from radixserve.attention.backend import AttentionBackend
 from radixserve.batch import ForwardBatch
 from radixserve.cache.kv_pool import KVPool
 from radixserve.models.config import ModelConfig
-from radixserve.models.low_rank import LayerAdditions
+from radixserve.models.low_rank import LayerLowRanks
 
 
-class Affine(NamedTuple):
+class LinearWeights(NamedTuple):
     """x W^T + b: `weight` [outputs, inputs], `bias` [outputs] or None."""
 
     weight: torch.Tensor
@@ -31,54 +30,75 @@ class Norm(NamedTuple):
     eps: float
 
 
-def side_by_side(*parts: Affine) -> Affine:
-    """One Affine whose outputs are those of `parts`, one after another; all or none have a bias."""
+class LayerWeights(NamedTuple):
+    """A layer, in the order in which it computes: attention and MLP, each behind a norm and added to the stream."""
+
+    attention_norm: Norm
+    qkv: LinearWeights
+    """To the heads of q, k and v, in this order."""
+    q_norm: Norm | None
+    k_norm: Norm | None
+    """Of each head, [head_dim], before its rotation."""
+    output: LinearWeights
+    """From what the heads attended, back to the stream."""
+    mlp_norm: Norm
+    gate: LinearWeights
+    up: LinearWeights
+    down: LinearWeights
+
+
+def concat(*parts: LinearWeights) -> LinearWeights:
+    """One linear whose outputs are those of `parts`, one after another; all or none have a bias."""
     biases = [part.bias for part in parts if part.bias is not None]
-    return Affine(torch.cat([part.weight for part in parts]), torch.cat(biases) if biases else None)
+    return LinearWeights(torch.cat([part.weight for part in parts]), torch.cat(biases) if biases else None)
 
 
 Reduce = Callable[[torch.Tensor], torch.Tensor]
 """What all ranks' tensors come to: written to each rank's own, which is returned."""
 
-Prepare = Callable[[ForwardBatch], Any]
-Embed = Callable[[torch.Tensor], Any]
-Attend = Callable[[Any, Any, Any, ForwardBatch, Any], Any]
-FeedForward = Callable[[Any, Any, Any], Any]
-Head = Callable[[Any, torch.Tensor], torch.Tensor]
+Stream = TypeVar("Stream")
+"""What goes from layer to layer: [T, hidden_size]. T is the number of tokens of a step."""
+Step = TypeVar("Step")
+"""What the layers of a step share: the rotation of its tokens, the plan of its attention, the pool."""
+AdapterLayer = TypeVar("AdapterLayer")
+"""What one adapter adds in one layer."""
+Added = TypeVar("Added")
+"""What all adapters add in one layer of a step."""
+
+Embed = Callable[[torch.Tensor], Stream]
+"""Token ids, int64 [T]."""
+Layer = Callable[[Stream, Step, Added | None], Stream]
+Head = Callable[[Stream, torch.Tensor], torch.Tensor]
+"""The stream, and rows of it, int64 [R], to their logits, [R, vocab_size]."""
 
 
-class Operations(Protocol):
-    """Makes the parts of a decoder from their weights. T is the number of tokens of a step."""
+class Operations(Protocol[Stream, Step, AdapterLayer, Added]):
+    """Makes the parts of a decoder from their weights."""
 
     name: str
     """What computes, for people: "torch", or "native" and its level."""
 
-    def backend(self, pool: KVPool) -> AttentionBackend:
-        """The attention backend that `attention` works with."""
+    def embedding(self, table: torch.Tensor) -> Embed[Stream]:
+        """`table`: [vocab_size, hidden_size]."""
 
-    def prepare(self, config: ModelConfig, dtype: torch.dtype, device: torch.device) -> Prepare:
-        """A step to what all layers need of it in `attention`, such as the rotation of its tokens."""
+    def layer(self, config: ModelConfig, index: int, weights: LayerWeights) -> Layer[Stream, Step, Added]:
+        """Norms and rotates q and k, stores K and V in the pool, attends; then x + output(...), and that y + mlp(norm(y))."""
 
-    def embedding(self, table: torch.Tensor) -> Embed:
-        """Token ids int64 [T] to the stream; `table` is [vocab_size, hidden_size]."""
+    def head(self, norm: Norm, linear: LinearWeights) -> Head[Stream]:
+        """linear(norm(x)) of the rows that are asked for."""
 
-    def head(self, norm: Norm, linear: Affine) -> Head:
-        """(x, rows int64 [R]) to linear(norm(x)) of these rows of the stream, [R, vocab_size]."""
+    def tensor_of(self, x: Stream) -> torch.Tensor:
+        """The memory of a stream, for what ranks write into it: [T, hidden_size]."""
 
-    def attention(
-        self, config: ModelConfig, layer: int, norm: Norm, qkv: Affine, q_norm: Norm | None, k_norm: Norm | None
-    ) -> Attend:
-        """(x, what `prepare` gave, the backend, the step, additions) to what the heads attended, [T, num_heads * head_dim].
+    def steps(self, config: ModelConfig, pool: KVPool, dtype: torch.dtype) -> Callable[[ForwardBatch], Step]:
+        """What prepares each step of a model over one pool, once for all of its layers."""
 
-        The additions are what `add` gave for this layer and step, or None. `qkv` gives the heads of q, k and v, in this order.
-        Norms and rotates q and k, stores K and V in the pool, attends.
-        """
-
-    def feed_forward(self, output: Affine, norm: Norm, gate: Affine, up: Affine, down: Affine) -> FeedForward:
-        """(x, attended, additions) to y + down(silu(gate(n)) * up(n)), where y is x + output(attended), and n norm(y)."""
-
-    def additions(self, layer: LayerAdditions) -> Any:
+    def adapter_layer(self, low_ranks: LayerLowRanks) -> AdapterLayer:
         """What an adapter adds in a layer, in the form that `add` takes."""
 
-    def add(self, runs: Sequence[tuple[Any, int, int]], num_tokens: int) -> Any:
-        """The additions to a layer of a step: (what `additions` gave, first row, row after the last) of each adapter's rows."""
+    def add(self, runs: Sequence[tuple[AdapterLayer, int, int]], num_tokens: int) -> Added:
+        """What a layer of a step takes of its adapters: (weights, first row, row after the last) of each adapter's rows."""
+
+
+AnyOperations = Operations[Any, Any, Any, Any]
+"""One of them: which is decided when a model is loaded."""

@@ -1,7 +1,7 @@
 """A decoder's operations by torch: every device and dtype, rounded as transformers rounds."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch.nn.functional import silu
@@ -12,14 +12,14 @@ from radixserve.batch import ForwardBatch
 from radixserve.cache.kv_pool import KVPool
 from radixserve.models.config import ModelConfig
 from radixserve.models.layers import Linear, RMSNorm
-from radixserve.models.low_rank import LayerAdditions, LowRank
-from radixserve.models.operations import Affine, Attend, Embed, FeedForward, Head, Norm, Prepare, Reduce, side_by_side
+from radixserve.models.low_rank import LayerLowRanks, LowRank
+from radixserve.models.operations import Embed, Head, Layer, LayerWeights, LinearWeights, Norm, Reduce, concat
 from radixserve.models.rope import Rotation, inverse_frequencies, rotate, rotation
 
 Addition = Callable[[torch.Tensor], torch.Tensor]
 
 
-class Additions(NamedTuple):
+class AdapterLayer(NamedTuple):
     """What an adapter adds to the four products of a layer."""
 
     qkv: Addition | None
@@ -28,8 +28,8 @@ class Additions(NamedTuple):
     down: Addition | None
 
 
-class Runs(NamedTuple):
-    """The same for a step: (addition, first row, row after the last) of each adapter's rows."""
+class Added(NamedTuple):
+    """What all adapters of a step add to them: (addition, first row, row after the last) of each one's rows."""
 
     qkv: list[tuple[Addition, int, int]]
     output: list[tuple[Addition, int, int]]
@@ -37,7 +37,16 @@ class Runs(NamedTuple):
     down: list[tuple[Addition, int, int]]
 
 
-NO_RUNS = Runs([], [], [], [])
+NOTHING_ADDED = Added([], [], [], [])
+
+
+class Step(NamedTuple):
+    """What the layers of a step share. `plan` is the backend's own."""
+
+    rotation: Rotation
+    slots: torch.Tensor
+    attention: AttentionBackend[Any]
+    plan: Any
 
 
 class TorchOperations:
@@ -45,75 +54,90 @@ class TorchOperations:
 
     name = "torch"
 
-    def __init__(self, reduce: Reduce | None = None) -> None:
+    def __init__(self, reduce: Reduce | None = None, attention: Callable[[KVPool], AttentionBackend[Any]] = TorchBackend) -> None:
         """`reduce`: sums over the ranks what their parts of `output` and `down` gave; None where these are whole."""
-        self._reduce = reduce
+        self._reduce = reduce or _itself
+        self._attention = attention
 
-    def backend(self, pool: KVPool) -> AttentionBackend:
-        return TorchBackend(pool)
-
-    def prepare(self, config: ModelConfig, dtype: torch.dtype, device: torch.device) -> Prepare:
-        frequencies = inverse_frequencies(config.rope, config.head_dim).to(device)
-        return lambda batch: rotation(batch.positions, frequencies, config.rope.attention_factor, dtype)
-
-    def embedding(self, table: torch.Tensor) -> Embed:
+    def embedding(self, table: torch.Tensor) -> Embed[torch.Tensor]:
         return lambda ids: table[ids]
 
-    def head(self, norm: Norm, linear: Affine) -> Head:
+    def layer(self, config: ModelConfig, index: int, weights: LayerWeights) -> Layer[torch.Tensor, Step, Added]:
+        attend, mlp = _attention(config, index, weights), _mlp(weights)
+        output, total = Linear(*weights.output), self._reduce
+
+        def layer(x: torch.Tensor, step: Step, added: Added | None) -> torch.Tensor:
+            added = added or NOTHING_ADDED
+            attended = attend(x, step, added)
+            x = x + total(_plus(output(attended), attended, added.output))
+            return x + total(mlp(x, added))
+
+        return layer
+
+    def head(self, norm: Norm, linear: LinearWeights) -> Head[torch.Tensor]:
         normed, projected = RMSNorm(*norm), Linear(*linear)
         return lambda x, rows: projected(normed(x[rows]))
 
-    def attention(
-        self, config: ModelConfig, layer: int, norm: Norm, qkv: Affine, q_norm: Norm | None, k_norm: Norm | None
-    ) -> Attend:
-        num_q, num_kv, head_dim = config.num_heads, config.num_kv_heads, config.head_dim
-        normed, projected = RMSNorm(*norm), Linear(*qkv)
-        qk_norm = _joint_norm(q_norm, k_norm, num_q, num_kv) if q_norm and k_norm else None
+    def tensor_of(self, x: torch.Tensor) -> torch.Tensor:
+        return x
 
-        def attend(
-            x: torch.Tensor, by: Rotation, attention: AttentionBackend, batch: ForwardBatch, added: Runs | None
-        ) -> torch.Tensor:
-            n = normed(x)
-            heads = _plus(projected(n), n, (added or NO_RUNS).qkv).view(-1, num_q + 2 * num_kv, head_dim)
-            qk, v = torch.split_with_sizes(heads, (num_q + num_kv, num_kv), dim=1)
-            if qk_norm is not None:
-                qk = qk_norm(qk)
-            q, k = torch.split_with_sizes(rotate(qk, by), (num_q, num_kv), dim=1)
-            attention.pool.store(layer, batch.out_slots, k, v)
-            attended = attention.attend(q, layer, batch, scale=head_dim**-0.5, window=config.windows[layer])
-            return attended.reshape(-1, num_q * head_dim)
+    def steps(self, config: ModelConfig, pool: KVPool, dtype: torch.dtype) -> Callable[[ForwardBatch], Step]:
+        attention = self._attention(pool)
+        frequencies = inverse_frequencies(config.rope, config.head_dim).to(pool.k_buffer.device)
 
-        return attend
+        def begin(batch: ForwardBatch) -> Step:
+            by = rotation(batch.positions, frequencies, config.rope.attention_factor, dtype)
+            return Step(by, batch.out_slots, attention, attention.plan(batch))
 
-    def feed_forward(self, output: Affine, norm: Norm, gate: Affine, up: Affine, down: Affine) -> FeedForward:
-        add_output, add_mlp = Linear(*output), Linear(*down)
-        total = self._reduce or _itself
-        normed, gate_up = RMSNorm(*norm), Linear(*side_by_side(gate, up))
+        return begin
 
-        def feed_forward(x: torch.Tensor, attended: torch.Tensor, added: Runs | None) -> torch.Tensor:
-            runs = added or NO_RUNS
-            x = x + total(_plus(add_output(attended), attended, runs.output))
-            n = normed(x)
-            gate, up = _plus(gate_up(n), n, runs.gate_up).chunk(2, dim=-1)
-            activated = silu(gate) * up
-            return x + total(_plus(add_mlp(activated), activated, runs.down))
-
-        return feed_forward
-
-    def additions(self, layer: LayerAdditions) -> Additions:
+    def adapter_layer(self, low_ranks: LayerLowRanks) -> AdapterLayer:
         gate_up = None
-        if layer.gate_up is not None:
-            gate, up = layer.gate_up
+        if low_ranks.gate_up is not None:
+            gate, up = low_ranks.gate_up
             gate_up = _addition(LowRank(gate.a, torch.cat((gate.b, up.b))))
-        return Additions(_addition(layer.qkv), _addition(layer.output), gate_up, _addition(layer.down))
+        return AdapterLayer(_addition(low_ranks.qkv), _addition(low_ranks.output), gate_up, _addition(low_ranks.down))
 
-    def add(self, runs: Sequence[tuple[Additions, int, int]], num_tokens: int) -> Runs:
+    def add(self, runs: Sequence[tuple[AdapterLayer, int, int]], num_tokens: int) -> Added:
         products: list[list[tuple[Addition, int, int]]] = [[], [], [], []]
-        for additions, begin, end in runs:
-            for product, addition in zip(products, additions, strict=True):
+        for adapter, begin, end in runs:
+            for product, addition in zip(products, adapter, strict=True):
                 if addition is not None:
                     product.append((addition, begin, end))
-        return Runs(*products)
+        return Added(*products)
+
+
+def _attention(config: ModelConfig, index: int, weights: LayerWeights) -> Callable[[torch.Tensor, Step, Added], torch.Tensor]:
+    """The stream to what the heads attended, [T, num_heads * head_dim]; K and V go to the pool."""
+    num_q, num_kv, head_dim = config.num_heads, config.num_kv_heads, config.head_dim
+    norm, qkv = RMSNorm(*weights.attention_norm), Linear(*weights.qkv)
+    qk_norm = _joint_norm(weights.q_norm, weights.k_norm, num_q, num_kv) if weights.q_norm and weights.k_norm else None
+
+    def attend(x: torch.Tensor, step: Step, added: Added) -> torch.Tensor:
+        n = norm(x)
+        heads = _plus(qkv(n), n, added.qkv).view(-1, num_q + 2 * num_kv, head_dim)
+        qk, v = torch.split_with_sizes(heads, (num_q + num_kv, num_kv), dim=1)
+        if qk_norm is not None:
+            qk = qk_norm(qk)
+        q, k = torch.split_with_sizes(rotate(qk, step.rotation), (num_q, num_kv), dim=1)
+        step.attention.store(index, step.slots, k, v)
+        attended = step.attention.attend(q, index, step.plan, scale=head_dim**-0.5, window=config.windows[index])
+        return attended.reshape(-1, num_q * head_dim)
+
+    return attend
+
+
+def _mlp(weights: LayerWeights) -> Callable[[torch.Tensor, Added], torch.Tensor]:
+    """The stream to down(silu(gate(n)) * up(n)), where n is norm(x)."""
+    norm, gate_up, down = RMSNorm(*weights.mlp_norm), Linear(*concat(weights.gate, weights.up)), Linear(*weights.down)
+
+    def mlp(x: torch.Tensor, added: Added) -> torch.Tensor:
+        n = norm(x)
+        gate, up = _plus(gate_up(n), n, added.gate_up).chunk(2, dim=-1)
+        activated = silu(gate) * up
+        return _plus(down(activated), activated, added.down)
+
+    return mlp
 
 
 def _itself(x: torch.Tensor) -> torch.Tensor:

@@ -54,7 +54,6 @@ def _advance(decodes: ForwardBatch) -> None:
     decodes.out_slots.numpy()[:] = [_slot(req, at) for req, at in zip(decodes.reqs, positions, strict=True)]
     decodes.seq_lens = [at + 1 for at in positions]
     decodes.rows = [req.row for req in decodes.reqs]
-    decodes.attention = None
 
 
 def _make(planned: Planned, slot_table: torch.Tensor) -> ForwardBatch:

@@ -97,9 +97,9 @@ def run(
     q, k, v = (
         torch.cat([getattr(s, name)[start:end] for s, start, end in spans]).to(backend.pool.dtype) for name in ("q", "k", "v")
     )
-    backend.plan(batch)
+    plan = backend.plan(batch)
     backend.pool.store(layer, batch.out_slots, k, v)
-    out = backend.attend(q, layer, batch, scale=SCALE, window=window)
+    out = backend.attend(q, layer, plan, scale=SCALE, window=window)
     assert out.shape == q.shape
     assert out.dtype == q.dtype
     return list(torch.split(out.double(), batch.extend_lens))
@@ -140,10 +140,10 @@ def test_layers_with_and_without_a_window_share_a_step() -> None:
     backend = make_backend(60)
     batch = make_batch(sequences, [0, 0], [40, 9])
     q, k, v = (torch.cat([getattr(s, name) for s in sequences]) for name in ("q", "k", "v"))
-    backend.plan(batch)
+    plan = backend.plan(batch)
     for layer, window in ((0, None), (1, 8), (0, 8), (1, None)):
         backend.pool.store(layer, batch.out_slots, k, v)
-        out = backend.attend(q, layer, batch, scale=SCALE, window=window)
+        out = backend.attend(q, layer, plan, scale=SCALE, window=window)
         close(out, torch.cat([s.dense(window) for s in sequences]))
 
 
@@ -197,9 +197,9 @@ def test_the_pools_precision_applies_to_new_tokens_too() -> None:
     sequence.k += 1e-3
     backend = make_backend(50, torch.bfloat16)
     batch = make_batch([sequence], [0], [33])
-    backend.plan(batch)
+    plan = backend.plan(batch)
     backend.pool.store(0, batch.out_slots, sequence.k, sequence.v)
-    out = backend.attend(sequence.q, 0, batch, scale=SCALE)
+    out = backend.attend(sequence.q, 0, plan, scale=SCALE)
     sequence.k = sequence.k.bfloat16().double()
     assert out.dtype == torch.float64
     close(out, sequence.dense())
@@ -211,9 +211,9 @@ def test_queries_may_be_views_into_a_fused_projection() -> None:
     q, k, v = torch.split(fused, [NUM_HEADS, NUM_KV_HEADS, NUM_KV_HEADS], dim=1)
     backend = make_backend(40)
     batch = make_batch([sequence], [0], [20])
-    backend.plan(batch)
+    plan = backend.plan(batch)
     backend.pool.store(0, batch.out_slots, k, v)
-    close(backend.attend(q, 0, batch, scale=SCALE), sequence.dense())
+    close(backend.attend(q, 0, plan, scale=SCALE), sequence.dense())
 
 
 @pytest.mark.parametrize("num_requests", [1, 7])

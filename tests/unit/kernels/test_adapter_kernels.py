@@ -10,8 +10,8 @@ if kernels.NOT_BUILT is not None:
     pytest.skip(kernels.NOT_BUILT, allow_module_level=True)
 
 from radixserve.kernels import _native
-from radixserve.models.native_operations import interleaved
-from radixserve.models.operations import Affine
+from radixserve.models.native_operations import interleave_gate_up
+from radixserve.models.operations import LinearWeights
 
 pytestmark = pytest.mark.usefixtures("level")
 
@@ -44,7 +44,9 @@ class Weights:
 
     @staticmethod
     def _laid_out(name: str, weight: torch.Tensor) -> torch.Tensor:
-        return interleaved(Affine(weight[:INNER]), Affine(weight[INNER:])).weight if name == "gate_up" else weight
+        return (
+            interleave_gate_up(LinearWeights(weight[:INNER]), LinearWeights(weight[INNER:])).weight if name == "gate_up" else weight
+        )
 
     def run(self, x: torch.Tensor, y: torch.Tensor, runs: list[tuple[int, int, int]]) -> torch.Tensor:
         """x after the layer; `runs`: (adapter, first row, row after the last)."""

@@ -11,8 +11,8 @@ if kernels.NOT_BUILT is not None:
     pytest.skip(kernels.NOT_BUILT, allow_module_level=True)
 
 from radixserve.kernels import _native
-from radixserve.models.native_operations import interleaved
-from radixserve.models.operations import Affine
+from radixserve.models.native_operations import interleave_gate_up
+from radixserve.models.operations import LinearWeights
 
 pytestmark = pytest.mark.usefixtures("level")
 SHAPES = [(96, 64), (300, 64), (64, 130), (30, 2), (34, 30), (960, 576), (576, 1536)]
@@ -97,7 +97,9 @@ def test_mlp(hidden: int, intermediate: int) -> None:
     gate, up = random(intermediate, hidden).bfloat16() / 8, random(intermediate, hidden, seed=1).bfloat16() / 8
     down, attended = random(hidden, intermediate, seed=2).bfloat16() / 8, random(65, 30, seed=3).bfloat16()
     output, scale = random(hidden, 30, seed=4).bfloat16(), random(hidden, seed=5)
-    linears = [_native.Linear(w, int8=True) for w in (output, interleaved(Affine(gate), Affine(up)).weight, down)]
+    linears = [
+        _native.Linear(w, int8=True) for w in (output, interleave_gate_up(LinearWeights(gate), LinearWeights(up)).weight, down)
+    ]
     parts = linears[0], _native.RmsNorm(scale, 1e-6), *linears[1:]
     x = random(65, hidden, seed=6)
 

@@ -12,8 +12,8 @@ if kernels.NOT_BUILT is not None:
     pytest.skip(kernels.NOT_BUILT, allow_module_level=True)
 
 from radixserve.kernels import _native
-from radixserve.models.native_operations import interleaved
-from radixserve.models.operations import Affine
+from radixserve.models.native_operations import interleave_gate_up
+from radixserve.models.operations import LinearWeights
 
 pytestmark = pytest.mark.usefixtures("level")
 ROWS = [1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 63, 64, 65, 257]
@@ -98,7 +98,7 @@ def test_mlp(hidden: int, intermediate: int, biased: bool) -> None:
     gate, up = random(intermediate, hidden).bfloat16() / 8, random(intermediate, hidden, seed=1).bfloat16() / 8
     down, scale = random(hidden, intermediate, seed=2).bfloat16() / 8, random(hidden, seed=3)
     biases = (random(intermediate, seed=4), random(intermediate, seed=5)) if biased else (None, None)
-    fused = interleaved(Affine(gate, biases[0]), Affine(up, biases[1]))
+    fused = interleave_gate_up(LinearWeights(gate, biases[0]), LinearWeights(up, biases[1]))
     nothing = torch.zeros(65, 2).bfloat16()
     output = _native.Linear(torch.zeros(hidden, 2).bfloat16())
     parts = output, _native.RmsNorm(scale, 1e-6), _native.Linear(fused.weight, fused.bias), _native.Linear(down)
@@ -122,7 +122,7 @@ def test_mlp(hidden: int, intermediate: int, biased: bool) -> None:
 
 def test_silu_of_huge_gates_is_the_gate_or_zero() -> None:
     ones = torch.ones(16, 2).bfloat16()
-    gate_up, down = interleaved(Affine(ones), Affine(ones)).weight, torch.ones(2, 16).bfloat16()
+    gate_up, down = interleave_gate_up(LinearWeights(ones), LinearWeights(ones)).weight, torch.ones(2, 16).bfloat16()
     for size, expected in ((3e4, 16.0 * (3e4 * 2) ** 2), (-3e4, 0.0)):
         x = torch.tensor([[1.0, 1.0]])
         norm, output = _native.RmsNorm(torch.full((2,), size), 0.0), _native.Linear(torch.zeros(2, 2).bfloat16())

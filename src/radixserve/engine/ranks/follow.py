@@ -93,7 +93,7 @@ def _serve(link: Link, rank: int) -> NoReturn:
     join = link.receive()
     assert isinstance(join, Join)
     pool = parts.make_pool(join.num_slots)
-    runner = ForwardRunner(parts.decoder, parts.operations.backend(pool), pool)
+    runner = ForwardRunner(parts.decoder, pool)
     grammars = FollowedGrammars(parts.load_grammar_compiler, jump_forward=config.jump_forward)
     adapters = FollowingAdapters(parts.decoder.adapters, link)
     weights = FollowingWeights(DecoderWeights(parts.decoder), link)
