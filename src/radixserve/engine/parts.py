@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from radixserve import kernels
+from radixserve import heap, kernels
 from radixserve.cache.kv_pool import KVPool, slot_bytes
 from radixserve.config import EngineConfig
 from radixserve.cpus import usable_cpus
@@ -103,6 +103,7 @@ def load_parts(config: EngineConfig, rank: int = 0) -> Parts:
         shard = Shard(model, rank, size)
         inner, why = choose(group.sum)
         decoder = load_model(path, dtype, device, SplitVocabulary(inner, group, shard), shard.open, shard.open_adapter)
+    heap.trim()  # the pool is sized by what is free
     max_context_len = config.max_context_len or model.max_context_len
     if max_context_len > model.max_context_len:
         raise ConfigError(

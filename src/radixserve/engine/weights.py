@@ -10,6 +10,7 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any, Protocol
 
+from radixserve import heap
 from radixserve.errors import ModelError
 from radixserve.messages import UpdateWeightsRequest, WeightsRead
 from radixserve.models.decoder import AnyDecoder
@@ -57,6 +58,7 @@ class DecoderWeights:
 
     def put(self, path: str, weights: Any) -> None:
         self._decoder.put_weights(weights)
+        heap.trim()
 
 
 def _ignore() -> None:

@@ -16,6 +16,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 import radixserve
+from radixserve import heap
 from radixserve.config import EngineConfig, ServerConfig
 from radixserve.messages import EngineInfo
 from radixserve.observe.metrics import Metrics
@@ -67,6 +68,7 @@ class Lifecycle:
         tracer = make_tracer(self._server.served_model_name or info.model)
         service = Service(self._client, info, self._tokenizer, self._server, metrics, self._gate, tracer)
         http = _Http(make_app(service))
+        heap.trim()
         serving = asyncio.create_task(http.serve(sockets=[self._listener]))
         await _first(http.ready.wait(), asyncio.shield(serving))
         if not serving.done():
