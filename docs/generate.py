@@ -3,6 +3,7 @@
 A test compares the files with what this module makes now, so that a new setting can't stay undocumented.
 """
 
+import inspect
 import json
 from dataclasses import fields
 from pathlib import Path
@@ -11,9 +12,11 @@ from typing import Any, get_args
 
 import docstring_parser
 
+from radixserve import llm
 from radixserve.config import EngineConfig, ReplicaConfig, ServerConfig
 from radixserve.sampling.grammar import GrammarCompiler
 from radixserve.sampling.grammar_llguidance import LLGuidance
+from radixserve.sampling_params import Grammar, SamplingParams
 from radixserve.text.tokenizer import Tokenizer
 from tests.schema_cases import CASES, SchemaCase, enforced
 from tests.tiny_models import EOS_ID, VOCAB_SIZE, make_tiny_model
@@ -69,6 +72,27 @@ third: no keyword is ignored. What is no keyword of JSON Schema is an annotation
 Two things narrow an answer more than its schema does: the properties of an object come in the order in which the schema
 names them, those that it does not name last; and JSON is written in one form (see [structured-output.md](structured-output.md)).
 """
+
+PYTHON_API = """# The Python API
+
+Made by `make docs` from the docstrings: change them there. The engine of `radixserve serve`, in your own process:
+
+```python
+from radixserve import LLM, SamplingParams
+
+llm = LLM("smollm2-135m")
+answer = llm.generate("The capital of France is", SamplingParams(max_tokens=8, temperature=0))
+print(answer.text, answer.cached_tokens)
+```
+
+Errors are subclasses of `radixserve.errors.RadixServeError`: `ConfigError` for a setting or a model that can't be had,
+`InvalidRequestError` for a request that can't be served. More programs are in [examples](../examples).
+
+{classes}
+"""
+
+PUBLIC = (llm.LLM, SamplingParams, Grammar, llm.Generation, llm.Choice, llm.Branch, llm.Options)
+"""What `from radixserve import LLM` leads to."""
 
 PLAIN_HEADS = ("boolean schemas", "recursive", "annotations")
 """Heads of rows, or words in them, that are no keywords."""
@@ -135,6 +159,46 @@ def configuration() -> str:
     )
 
 
+def python_api() -> str:
+    """The text of docs/python-api.md."""
+    parts = [_class(kind) for kind in PUBLIC] + [f"## `generate_all`\n\n{_member('generate_all', llm.generate_all)}"]
+    return PYTHON_API.format(classes="\n\n".join(parts))
+
+
+def _class(kind: type[Any]) -> str:
+    """A class with its docstring, its fields, and its public methods and properties."""
+    lines = [f"## `{kind.__name__}`", _paragraphs(kind)]
+    if names := [name for name in getattr(kind, "__annotations__", {}) if not name.startswith("_")]:
+        params = {} if issubclass(kind, dict) else inspect.signature(kind).parameters
+        defaults = {name: param.default for name, param in params.items()}
+        lines.append("Fields: " + ", ".join(f"`{name}{_given(defaults.get(name))}`" for name in names) + ".")
+    for name, member in vars(kind).items():
+        if not name.startswith("_") and (inspect.isfunction(member) or isinstance(member, property)):
+            lines.append(_member(name, member))
+    return "\n\n".join(lines)
+
+
+def _member(name: str, member: Any) -> str:
+    """A method with its signature, or a property, and what it says of itself."""
+    if isinstance(member, property):
+        return f"**`.{name}`**  \n{_paragraphs(member)}"
+    signature = inspect.signature(member)
+    params = [param.replace(annotation=param.empty) for key, param in signature.parameters.items() if key != "self"]
+    shown = signature.replace(parameters=params, return_annotation=signature.empty)
+    return f"**`{name}{shown}`**  \n{_paragraphs(member)}"
+
+
+def _given(default: Any) -> str:
+    """A field's default, where it is a plain value that is worth showing."""
+    return f" = {default!r}" if isinstance(default, bool | int | float | str) else ""
+
+
+def _paragraphs(thing: Any) -> str:
+    text = inspect.getdoc(thing) or ""
+    return "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
+
+
 if __name__ == "__main__":
     (DOCS / "configuration.md").write_text(configuration())
     (DOCS / "json-schema.md").write_text(json_schema())
+    (DOCS / "python-api.md").write_text(python_api())

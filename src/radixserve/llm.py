@@ -118,6 +118,7 @@ class LLM:
 
     @property
     def tokenizer(self) -> Tokenizer:
+        """Of the model."""
         assert self.engine.tokenizer is not None
         return self.engine.tokenizer
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from docs.generate import configuration, json_schema
+from docs.generate import configuration, json_schema, python_api
 from radixserve.cli import app
 
 ROOT = Path(__file__).parents[2]
@@ -24,6 +24,10 @@ def shell_lines(page: Path) -> list[str]:
 
 def test_configuration_is_what_the_code_makes() -> None:
     assert (ROOT / "docs/configuration.md").read_text() == configuration(), "run `make docs`"
+
+
+def test_the_python_api_is_what_the_docstrings_say() -> None:
+    assert (ROOT / "docs/python-api.md").read_text() == python_api(), "run `make docs`"
 
 
 def test_json_schema_coverage_is_what_the_backends_do() -> None:
