@@ -7,6 +7,7 @@ import torch
 from torch.nn.functional import pad
 
 from radixserve.messages import TokenLogprob
+from radixserve.sampling.select import pieces, top
 
 GROUP = 64
 """Terms of a sum that torch adds up as it likes."""
@@ -22,11 +23,13 @@ class RawLogprobs:
             return
         rows = torch.tensor(list(self._counts), device=logits.device)
         self._raw = logits[rows].float()
-        peak = self._raw.amax(-1, keepdim=True)
-        self._normalizer = peak + _log_sum_exp(self._raw - peak)
-        top = self._raw.topk(min(max(self._counts.values()), logits.shape[1]))
-        self._top_ids: list[list[int]] = top.indices.tolist()
-        self._top_values: list[list[float]] = (top.values - self._normalizer).tolist()
+        self._normalizer = torch.empty(len(rows), 1, device=logits.device)
+        for some in pieces(self._raw):
+            peak = self._raw[some].amax(-1, keepdim=True)
+            self._normalizer[some] = peak + _log_sum_exp(self._raw[some] - peak)
+        values, ids = top(self._raw, min(max(1, *self._counts.values()), logits.shape[1]))
+        self._top_ids: list[list[int]] = ids.tolist()
+        self._top_values: list[list[float]] = (torch.from_numpy(values).float() - self._normalizer.cpu()).tolist()
 
     def of(self, token_ids: Sequence[int]) -> list[TokenLogprob | None]:
         """One entry a row [R]: None where none was asked for, or no token was chosen (a negative id)."""
@@ -35,7 +38,7 @@ class RawLogprobs:
             return found
         chosen = self._raw.gather(1, torch.tensor([[max(token_ids[row], 0)] for row in self._counts], device=self._raw.device))
         values = (chosen - self._normalizer)[:, 0].tolist()
-        ranks = ((self._raw > chosen).sum(-1) + 1).tolist()
+        ranks = [rank for some in pieces(self._raw) for rank in ((self._raw[some] > chosen[some]).sum(-1) + 1).tolist()]
         for index, (row, count) in enumerate(self._counts.items()):
             if token_ids[row] >= 0:
                 top = zip(self._top_ids[index][:count], self._top_values[index][:count], strict=True)
@@ -49,10 +52,10 @@ def score_tokens(logits: torch.Tensor, token_ids: Sequence[int], count: int) -> 
 
 
 def _log_sum_exp(values: torch.Tensor) -> torch.Tensor:
-    """Of each row, `values` float32 [R, V], summed in float64; [R, 1]. No bit of a row depends on the others.
+    """Of each row, `values` float32 [R, V], summed in float64; [R, 1]; changes `values`. No bit of a row depends on the others.
 
     torch splits a long sum among threads when it is the only one: so it gets short ones, and their sums are added one by one.
     """
-    weights = pad(values.exp(), (0, -values.shape[1] % GROUP))
+    weights = pad(values.exp_(), (0, -values.shape[1] % GROUP))
     sums = weights.view(len(values), -1, GROUP).sum(-1, dtype=torch.float64)
     return sums.cumsum(-1)[:, -1:].log().float()

@@ -3,6 +3,7 @@
 Both compare and never compute, so they choose the same.
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -16,12 +17,22 @@ if kernels.NOT_BUILT is None:
 NO_TOKEN = -1
 """Stands for a token where a row has none to choose: its logits hold NaN or +inf, or every token is banned (-inf)."""
 
+PIECE = 1 << 19
+"""Logits that a CPU works on at a time: what is made of them stays in a core's cache."""
+
 
 class Top(NamedTuple):
     """The likeliest tokens of each row, likeliest first, equal ones by their ids: `values` float64 and `ids` int64 [R, size]."""
 
     values: np.ndarray
     ids: np.ndarray
+
+
+def pieces(logits: torch.Tensor) -> Iterator[slice]:
+    """The rows of `logits` [R, V], a few at a time on a CPU; elsewhere at once."""
+    rows = max(PIECE // logits.shape[1], 1) if logits.device.type == "cpu" else len(logits)
+    for begin in range(0, len(logits), rows):
+        yield slice(begin, begin + rows)
 
 
 def likeliest(logits: torch.Tensor) -> list[int]:
