@@ -60,9 +60,9 @@ def test_what_is_accepted_is_answered(reqs: list[Req], head: list[float], dtype:
     row[: len(head)] = torch.tensor(head, dtype=dtype)
     logits = row.repeat(len(reqs), 1)
     result = Sampler().sample(logits.clone(), reqs)
+    adjust_logits(logits, reqs)
     for index, (req, token_id, logprob) in enumerate(zip(reqs, result.token_ids, result.logprobs, strict=True)):
         assert 0 <= token_id < VOCAB, req.params
-        adjust_logits(logits, index, req)
         assert logits[index, token_id] > -torch.inf, req.params
         assert (logprob is None) == (req.params.logprobs is None)
         assert logprob is None or not np.isnan(logprob.logprob)

@@ -43,8 +43,7 @@ class Sampler:
         A row that can't be sampled never raises: it gets NO_TOKEN, and the other rows their tokens.
         """
         raw = RawLogprobs(logits, [req.params.logprobs for req in reqs])
-        for row, req in enumerate(reqs):
-            adjust_logits(logits, row, req)
+        adjust_logits(logits, reqs)
         if masks is not None:
             masks.apply(logits)
         token_ids = _choose(logits, reqs)

@@ -8,15 +8,26 @@ import torch
 from radixserve.req import Req
 from radixserve.sampling.penalties import adjust_logits
 from radixserve.sampling.sampler import Sampler
+from radixserve.sampling_params import SamplingParams
 
 MakeReq = Callable[..., Req]
 
 
 def adjusted(req: Req, values: list[float]) -> list[float]:
-    logits = torch.tensor([[0.5] * len(values), values], dtype=torch.float64)
-    adjust_logits(logits, 1, req)
-    assert logits[0].tolist() == [0.5] * len(values)
-    return logits[1].tolist()
+    """Of its row, alone and among others."""
+    other = make_other()
+    logits = torch.tensor([[0.5] * len(values), values, values, [0.5] * len(values)], dtype=torch.float64)
+    adjust_logits(logits, [other, req, req, other])
+    assert logits[0].tolist() == logits[3].tolist() == [0.5] * len(values)
+    alone = torch.tensor([values], dtype=torch.float64)
+    adjust_logits(alone, [req])
+    assert logits[1].tolist() == logits[2].tolist() == alone[0].tolist()
+    return alone[0].tolist()
+
+
+def make_other() -> Req:
+    """Changes nothing."""
+    return Req("other", 9, b"", 0, SamplingParams(), 100, frozenset(), output_ids=[0, 1])
 
 
 def test_nothing_asked_changes_nothing(make_req: MakeReq) -> None:
