@@ -31,14 +31,17 @@ class TorchBackend:
         out = torch.empty_like(q, memory_format=torch.contiguous_format)
         for group in plan.groups(window, q.shape[1] // self.pool.k_buffer.shape[2], q.dtype):
             keys, values = self._gather(layer, group, q.dtype)
-            out.index_copy_(0, group.tokens, attend(q.index_select(0, group.tokens), keys, values, group.mask, scale))
+            for block in group.blocks():
+                k, v = keys[:, : block.num_keys], values[:, : block.num_keys]
+                out.index_copy_(0, block.tokens, attend(q.index_select(0, block.tokens), k, v, block.mask, scale))
         return out
 
     def _gather(self, layer: int, group: Group, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
         """K and V of a group, [B, num_keys, num_kv_heads, head_dim] of `dtype`, valid until the next call."""
         count = len(group.slots)
-        if count > self._workspace.shape[1]:
-            self._workspace = self._workspace.new_empty((2, count, *self._workspace.shape[2:]))
+        if count > (size := self._workspace.shape[1]):  # by half at least: a prompt needs a chunk more at each step
+            self._workspace = self._workspace.new_empty((2, 0, *self._workspace.shape[2:]))  # the old one goes first
+            self._workspace = self._workspace.new_empty((2, max(count, size + size // 2), *self._workspace.shape[2:]))
         keys, values = self._workspace[:, :count]
         torch.index_select(self.pool.k_buffer[layer], 0, group.slots, out=keys)
         torch.index_select(self.pool.v_buffer[layer], 0, group.slots, out=values)

@@ -1,10 +1,12 @@
 """Which requests of a step are attended by one call, over which slots, under which mask: the same for all layers.
 
 A step is cut into groups. A request that extends by several tokens is a group of its own: such a call computes enough to keep
-the cores busy. Decodes of similar length share a call, their keys padded to one length, because many small calls cost more
-than they compute. Padding repeats the request's own last slot, under a mask: nobody reads a slot of another.
+the cores busy; where its mask would be large it is several calls, of a block of tokens each. Decodes of similar length share a
+call, their keys padded to one length, because many small calls cost more than they compute. Padding repeats the request's own
+last slot, under a mask: nobody reads a slot of another.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -13,6 +15,10 @@ from radixserve.batch import ForwardBatch
 
 GROUP_KEYS = 8192
 """Most keys, padding included, in a group of several requests: their K and V should stay in the CPU's caches."""
+MAX_MASK = 1 << 23
+"""Most numbers in a mask, or as many as"""
+MIN_ROWS = 768
+"""so many queries need: with fewer, SDPA takes smaller tiles on a CPU."""
 MAX_PADDED = 1.25
 """Most keys with padding over keys without, in a group."""
 
@@ -27,8 +33,24 @@ class Group:
     """int64 [B * num_keys]: where their keys are."""
     num_keys: int
     mask: torch.Tensor | None
-    """[B, 1, extend_len * queries, num_keys]: 0 where a query sees a key, -inf elsewhere; None where all see all. A token has
-    `queries` rows, one for each query head that reads the same KV head."""
+    """[B, 1, block * queries, num_keys]: 0 where one of each request's last `block` tokens sees a key, -inf elsewhere; None where
+    all see all. A token has `queries` rows, one for each query head that reads the same KV head."""
+    block: int
+    """Tokens of each request that are attended at once: all that it extends by, or fewer."""
+
+    def blocks(self) -> Iterator["Group"]:
+        """The group as one for each block, with the keys from the first to those of the block's own tokens."""
+        num_tokens = len(self.tokens)
+        if self.mask is None or len(self.mask) > 1 or self.block == num_tokens:
+            yield self
+            return
+        queries = self.mask.shape[2] // self.block
+        for start in range(0, num_tokens, self.block):
+            end = min(start + self.block, num_tokens)
+            num_keys = self.num_keys - (num_tokens - end)
+            # Whether a token sees a key depends on how far back it is: the mask of all blocks is the end of that of the last.
+            mask = self.mask[:, :, (start - end) * queries :, -num_keys:]
+            yield Group(self.tokens[start:end], self.slots[:num_keys], num_keys, mask, end - start)
 
 
 class StepPlan:
@@ -65,11 +87,11 @@ class StepPlan:
         new = torch.arange(extend_len, device=device)
         key_positions = first_keys + torch.arange(longest, device=device)
         slots = batch.slot_table[rows, key_positions.clamp(max=seq_lens - 1)]
+        block = min(extend_len, max(MAX_MASK // longest, MIN_ROWS) // queries)
         mask = None
         if extend_len > 1 or min(num_keys) < longest:
-            query_positions = seq_lens - extend_len + new
-            mask = causal_mask(query_positions, key_positions, window, dtype).repeat_interleave(queries, dim=1)[:, None]
-        return Group((starts + new).flatten(), slots.flatten().long(), longest, mask)
+            mask = causal_mask(seq_lens - block + new[:block], key_positions, window, queries, dtype)
+        return Group((starts + new).flatten(), slots.flatten().long(), longest, mask, block)
 
 
 def partition(extend_lens: list[int], num_keys: list[int]) -> list[list[int]]:
@@ -87,13 +109,16 @@ def partition(extend_lens: list[int], num_keys: list[int]) -> list[list[int]]:
     return groups
 
 
-def causal_mask(query_positions: torch.Tensor, key_positions: torch.Tensor, window: int | None, dtype: torch.dtype) -> torch.Tensor:
-    """[B, queries, keys] of `dtype`: 0 where the key is not after the query and less than `window` before it, -inf elsewhere.
+def causal_mask(
+    token_positions: torch.Tensor, key_positions: torch.Tensor, window: int | None, queries: int, dtype: torch.dtype
+) -> torch.Tensor:
+    """[B, 1, tokens * queries, keys] of `dtype`: 0 where the key is not after the token and less than `window` before, else -inf.
 
-    `query_positions` [B, queries], `key_positions` [B, keys]: int64.
+    `token_positions` [B, tokens], `key_positions` [B, keys]: int64. `queries`: rows of each token.
     """
-    queries, keys = query_positions[:, :, None], key_positions[:, None, :]
-    seen = keys <= queries
+    tokens, keys = token_positions[:, :, None, None], key_positions[:, None, None, :]
+    hidden = keys > tokens
     if window is not None:
-        seen &= keys > queries - window
-    return torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill_(~seen, -torch.inf)
+        hidden |= keys <= tokens - window
+    mask = torch.zeros((*tokens.shape[:2], queries, keys.shape[3]), dtype=dtype, device=hidden.device)
+    return mask.masked_fill_(hidden, -torch.inf).flatten(1, 2)[:, None]

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from radixserve.attention.torch_backend import TorchBackend
+from radixserve.attention.torch_plan import MAX_MASK, MIN_ROWS
 from radixserve.batch import ForwardBatch
 from radixserve.cache.kv_pool import KVPool
 
@@ -225,3 +226,41 @@ def test_a_decode_batch_of_many_keys_is_cut_into_several_calls(num_requests: int
     run(backend, sequences, [0] * num_requests, [n - 1 for n in lengths])
     for out, sequence in zip(run(backend, sequences, [n - 1 for n in lengths], lengths), sequences, strict=True):
         close(out, sequence.dense()[-1:])
+
+
+@pytest.mark.parametrize("window", [None, 1, 30, 70])
+@pytest.mark.parametrize("block", [1, 7, 64, 99])
+def test_a_chunk_with_a_large_mask_is_attended_in_blocks_of_tokens(
+    block: int, window: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same numbers, and no mask with more than a block's."""
+    monkeypatch.setattr("radixserve.attention.torch_plan.MAX_MASK", 0)
+    monkeypatch.setattr("radixserve.attention.torch_plan.MIN_ROWS", block * QUERIES)
+    sequences = make_sequences([150, 40, 1])
+    backend, cached_lens, seq_lens = make_backend(200), [50, 0, 0], [150, 40, 1]
+    run(backend, sequences[:1], [0], [50], window=window)
+    for out, sequence, start in zip(
+        run(backend, sequences, cached_lens, seq_lens, window=window), sequences, cached_lens, strict=True
+    ):
+        close(out, sequence.dense(window)[start:])
+    groups = backend.plan(make_batch(sequences, cached_lens, seq_lens)).groups(window, QUERIES, torch.float64)
+    assert max(group.mask.shape[2] for group in groups if group.mask is not None) == block * QUERIES
+    assert sum(len(part.tokens) for group in groups for part in group.blocks()) == 100 + 40 + 1
+
+
+def test_the_mask_of_a_chunk_is_bounded_whatever_its_context() -> None:
+    (sequence,) = make_sequences([40_000])
+    plan = make_backend(1).plan(make_batch([sequence], [39_488], [40_000]))
+    (group,) = plan.groups(None, QUERIES, torch.float32)
+    assert group.mask is not None
+    assert group.mask.numel() <= max(MAX_MASK, MIN_ROWS * 40_000)
+
+
+def test_the_workspace_does_not_grow_at_every_chunk_of_a_prompt() -> None:
+    (sequence,) = make_sequences([400])
+    backend, sizes = make_backend(420), set()
+    for start in range(0, 400, 4):
+        run(backend, [sequence], [start], [start + 4])
+        sizes.add(backend._workspace.shape[1])
+    assert len(sizes) <= 13, "each at least half as large again as the one before"
+    assert max(sizes) < 1.5 * 400

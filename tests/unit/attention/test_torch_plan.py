@@ -25,7 +25,10 @@ def test_decodes_of_one_length_share_a_call() -> None:
 
 def test_a_mask_shows_the_query_itself_and_the_window_before_it() -> None:
     queries, keys = torch.tensor([[2, 3]]), torch.arange(5)[None]
-    seen = causal_mask(queries, keys, None, torch.float32) == 0
-    assert seen.tolist() == [[[True, True, True, False, False], [True, True, True, True, False]]]
-    seen = causal_mask(queries, keys, 2, torch.float32) == 0
-    assert seen.tolist() == [[[False, True, True, False, False], [False, False, True, True, False]]]
+    seen = causal_mask(queries, keys, None, 1, torch.float32) == 0
+    assert seen.tolist() == [[[[True, True, True, False, False], [True, True, True, True, False]]]]
+    seen = causal_mask(queries, keys, 2, 1, torch.float32) == 0
+    assert seen.tolist() == [[[[False, True, True, False, False], [False, False, True, True, False]]]]
+    assert torch.equal(
+        causal_mask(queries, keys, 2, 3, torch.float32), causal_mask(queries, keys, 2, 1, torch.float32).repeat_interleave(3, 2)
+    )
