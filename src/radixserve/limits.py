@@ -30,9 +30,16 @@ class Limits(msgspec.Struct, frozen=True):
     def check(self, prompt_ids: np.ndarray, params: SamplingParams) -> int:
         """Returns the effective max_tokens of a request. `prompt_ids`: int32 [prompt_len].
 
-        Raises InvalidRequestError when the prompt is empty, holds an unknown id, or can't fit with its answer.
+        Raises InvalidRequestError for parameters out of range, and as `check_prompt`.
         """
         params.validate(self.vocab_size)
+        return self.check_prompt(prompt_ids, params)
+
+    def check_prompt(self, prompt_ids: np.ndarray, params: SamplingParams) -> int:
+        """Like `check`, for parameters that were validated: several prompts share them.
+
+        Raises InvalidRequestError when the prompt is empty, holds an unknown id, or can't fit with its answer.
+        """
         prompt_len = len(prompt_ids)
         if prompt_len == 0:
             raise InvalidRequestError("the prompt has no tokens: send at least one", param="prompt")

@@ -17,7 +17,7 @@ from radixserve.server.body import read_body
 from radixserve.server.prompts import as_token_ids
 from radixserve.server.protocol import DetokenizeBody, TokenizeBody
 from radixserve.server.replies import Model, ModelList, Tokens
-from radixserve.server.service import Served, Service, json_reply, service_of
+from radixserve.server.service import Served, Service, json_reply, offload, service_of
 from radixserve.server.tool_fields import read_tools
 
 HEALTH_TIMEOUT_S = 20
@@ -106,32 +106,37 @@ async def embeddings(request: Request) -> Response:
 
 async def tokenize(request: Request) -> Response:
     """Token ids of a text, or of a conversation after the chat template."""
-    service = service_of(request)
-    body = await read_body(request, TokenizeBody, service.config.max_body_bytes)
+    body = await read_body(request, TokenizeBody)
+    return await offload(request, lambda: _tokenize(body, service_of(request)))
+
+
+def _tokenize(body: TokenizeBody, service: Service) -> Response:
     if (body.prompt is None) == (body.messages is None):
         raise InvalidRequestError("send either prompt or messages, not both and not neither", param="prompt")
     if body.messages is not None:
-        ids = await asyncio.to_thread(
-            service.tokenizer.encode_chat,
+        ids = service.tokenizer.encode_chat(
             body.messages,
             tools=[tool.openai() for tool in read_tools(body.tools or [])],
             add_generation_prompt=body.add_generation_prompt,
             template_kwargs=body.chat_template_kwargs,
+            check=lambda num_chars: service.check_text(num_chars, "messages"),
         )
     else:
         text = body.prompt or ""
         service.check_text(len(text), "prompt")
-        ids = await asyncio.to_thread(service.tokenizer.encode, text, add_special_tokens=body.add_special_tokens)
+        ids = service.tokenizer.encode(text, add_special_tokens=body.add_special_tokens)
     return json_reply(Tokens(ids.tolist(), len(ids), service.info.limits.max_context_len))
 
 
 async def detokenize(request: Request) -> Response:
     """The text of token ids."""
-    service = service_of(request)
-    body = await read_body(request, DetokenizeBody, service.config.max_body_bytes)
+    body = await read_body(request, DetokenizeBody)
+    return await offload(request, lambda: _detokenize(body, service_of(request)))
+
+
+def _detokenize(body: DetokenizeBody, service: Service) -> Response:
     ids = as_token_ids(body.tokens, service.info.limits.vocab_size, "tokens").tolist()
-    text = await asyncio.to_thread(service.tokenizer.decode, ids, skip_special_tokens=body.skip_special_tokens)
-    return json_reply({"prompt": text})
+    return json_reply({"prompt": service.tokenizer.decode(ids, skip_special_tokens=body.skip_special_tokens)})
 
 
 async def tokenizer_info(request: Request) -> Response:

@@ -9,6 +9,9 @@ from starlette.requests import Request
 
 from radixserve.errors import InvalidRequestError
 from radixserve.server.errors import HttpError
+from radixserve.server.intake import LARGE
+from radixserve.server.request_log import record_of
+from radixserve.server.service import offload, service_of
 from radixserve.typed import read_fault
 
 Body = TypeVar("Body", bound=msgspec.Struct)
@@ -16,14 +19,26 @@ Body = TypeVar("Body", bound=msgspec.Struct)
 SHOWN = 60
 """Characters of a client's input that an error repeats."""
 
+MAX_VALUES = 2**20
+"""Values that the JSON of one body may hold."""
 
-async def read_body(request: Request, kind: type[Body], max_bytes: int) -> Body:
+_STRING_OR_COMMA = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|,', re.DOTALL)
+
+
+async def read_body(request: Request, kind: type[Body]) -> Body:
     """The request's body as `kind`.
 
-    Raises HttpError 413 without reading on when the body is larger than `max_bytes`, InvalidRequestError when it is not JSON, is
-    nested too deeply, or has a field of the wrong type.
+    Raises HttpError 413 without reading on when the body is larger than --max-body-bytes, InvalidRequestError when it is not JSON,
+    is nested too deeply, holds too many values, or has a field of the wrong type.
     """
-    raw = await read_bytes(request, max_bytes)
+    raw = await read_bytes(request)
+    if len(raw) <= LARGE:
+        return _decode(raw, kind)
+    return await offload(request, lambda: _decode(raw, kind))
+
+
+def _decode(raw: bytes, kind: type[Body]) -> Body:
+    check_num_values(raw)
     try:
         return msgspec.json.decode(raw, type=kind)
     except msgspec.ValidationError as error:
@@ -34,19 +49,42 @@ async def read_body(request: Request, kind: type[Body], max_bytes: int) -> Body:
         raise InvalidRequestError("the body is nested too deeply: flatten it", code="invalid_json") from None
 
 
-async def read_bytes(request: Request, max_bytes: int) -> bytes:
-    """The request's body as it is. Raises HttpError 413 without reading on when it is larger than `max_bytes`."""
+def check_num_values(raw: bytes) -> None:
+    """Raises InvalidRequestError for JSON of more than MAX_VALUES values, which would take the time and memory of all, before it is
+    decoded."""
+    if raw.count(b",") < MAX_VALUES:  # most texts, whatever is in their strings
+        return
+    num_commas = sum(match[0] == b"," for match in _STRING_OR_COMMA.finditer(raw))
+    if num_commas >= MAX_VALUES:
+        raise InvalidRequestError(
+            f"the body holds {num_commas + 1} values, such as token ids: at most {MAX_VALUES} are read; send several requests",
+            code="too_many_values",
+        )
+
+
+async def read_bytes(request: Request) -> bytes:
+    """The request's body as it is, once there is room to work on it.
+
+    Raises HttpError 413 without reading on when it is larger than --max-body-bytes, and 408 when it takes too long to come.
+    """
+    service, record = service_of(request), record_of(request)
+    max_bytes = service.config.max_body_bytes
     declared = request.headers.get("content-length", "0")
-    if declared.isdigit() and int(declared) > max_bytes:
-        raise _too_large(f"{declared} bytes", max_bytes)
-    chunks: list[bytes] = []
-    size = 0
+    expected = int(declared) if declared.isdigit() and len(declared) < 20 else max_bytes + 1
+    if expected > max_bytes:
+        raise _too_large(f"{declared[:20]} bytes", max_bytes)
+    if "content-length" not in request.headers and request.headers.get("transfer-encoding"):
+        expected = max_bytes  # it doesn't say, and may be as large
+    if expected > LARGE:
+        await service.intake.enter(expected)
+        record.held.callback(service.intake.leave, expected)
+    raw = bytearray()
     async for chunk in request.stream():
-        size += len(chunk)
-        if size > max_bytes:
+        if len(raw) + len(chunk) > max_bytes:
             raise _too_large(f"more than {max_bytes} bytes", max_bytes)
-        chunks.append(chunk)
-    return b"".join(chunks)
+        raw += chunk
+    record.body_bytes = len(raw)
+    return bytes(raw)
 
 
 def _too_large(size: str, max_bytes: int) -> HttpError:

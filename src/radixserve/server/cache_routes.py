@@ -23,7 +23,8 @@ from radixserve.server.errors import HttpError
 from radixserve.server.explanations import with_text
 from radixserve.server.prompts import as_token_ids
 from radixserve.server.protocol import Int
-from radixserve.server.service import Service, json_reply, service_of
+from radixserve.server.request_log import record_of
+from radixserve.server.service import Service, json_reply, offload, service_of
 
 MAX_FOUND = 200
 MAX_WARM_PROMPTS = 10_000
@@ -40,18 +41,24 @@ class Prefix(msgspec.Struct, frozen=True):
     cache_salt: str | None = None
     model: str | None = None
 
-    async def tokens(self, service: Service) -> bytes:
+    def tokens(self, service: Service) -> bytes:
         """int32 token ids. Raises InvalidRequestError unless there is exactly one of the forms."""
         if (self.prompt is None) == (self.messages is None):
             raise InvalidRequestError("send either prompt or messages, not both and not neither", param="prompt")
         tokenizer = service.tokenizer
         if self.messages is not None:
-            return token_bytes(await asyncio.to_thread(tokenizer.encode_chat, self.messages, add_generation_prompt=False))
+            return token_bytes(
+                tokenizer.encode_chat(
+                    self.messages,
+                    add_generation_prompt=False,
+                    check=lambda num_chars: service.check_text(num_chars, "messages"),
+                )
+            )
         if isinstance(self.prompt, list):
             return token_bytes(as_token_ids(self.prompt, service.info.limits.vocab_size))
         assert self.prompt is not None
         service.check_text(len(self.prompt), "prompt")
-        return token_bytes(await asyncio.to_thread(tokenizer.encode, self.prompt))
+        return token_bytes(tokenizer.encode(self.prompt))
 
 
 class PinBody(Prefix, frozen=True):
@@ -192,18 +199,18 @@ async def top(request: Request) -> Response:
 async def pin(request: Request) -> Response:
     """Keeps a prefix, or all prefixes at or below a node, in the cache until they are unpinned."""
     service = service_of(request)
-    body = await read_body(request, PinBody, service.config.max_body_bytes)
+    body = await read_body(request, PinBody)
     if body.node is not None:
         return await _carry_out(request, CacheAct("", "pin", body.node, subtree=body.subtree))
     adapter = service.find_model(body.model).adapter
-    tokens = await body.tokens(service)
+    tokens = await offload(request, lambda: body.tokens(service))
     act = CacheAct("", "pin", prompt_ids=tokens, subtree=body.subtree, cache_salt=body.cache_salt, adapter=adapter)
     return await _carry_out(request, act)
 
 
 async def unpin(request: Request) -> Response:
     """Ends the pins at or below a node, or all."""
-    body = await read_body(request, UnpinBody, service_of(request).config.max_body_bytes)
+    body = await read_body(request, UnpinBody)
     if (body.node is None) != body.all:
         raise InvalidRequestError("send either node or all, not both and not neither", param="node")
     return await _carry_out(request, CacheAct("", "unpin", body.node))
@@ -211,24 +218,17 @@ async def unpin(request: Request) -> Response:
 
 async def evict(request: Request) -> Response:
     """Evicts a node and all below it, but what is locked."""
-    body = await read_body(request, EvictBody, service_of(request).config.max_body_bytes)
+    body = await read_body(request, EvictBody)
     return await _carry_out(request, CacheAct("", "evict", body.node))
 
 
 async def warm(request: Request) -> Response:
     """Computes prompts, one a line, so that the cache has them."""
     service = service_of(request)
-    raw = await read_bytes(request, service.config.max_body_bytes)
-    prefixes = _read_lines(raw, plain=request.headers.get("content-type", "").startswith("text/plain"))
-    requests = []
-    for number, prefix in enumerate(prefixes, 1):
-        try:
-            tokens = await prefix.tokens(service)
-            service.info.limits.check(np.frombuffer(tokens, dtype=np.int32), WARM_PARAMS)
-        except InvalidRequestError as error:
-            raise InvalidRequestError(f"prompt {number}: {error.message}", param=error.param, code=error.code) from None
-        adapter = service.find_model(prefix.model).adapter
-        requests.append(GenerateRequest("", tokens, WARM_PARAMS, cache_salt=prefix.cache_salt, adapter=adapter))
+    raw = await read_bytes(request)
+    plain = request.headers.get("content-type", "").startswith("text/plain")
+    requests = await offload(request, lambda: _warm_requests(_read_lines(raw, plain=plain), service))
+    record_of(request).held.close()
     figures = {"prompts": len(requests), "prompt_tokens": 0, "cached_tokens": 0}
     async with contextlib.aclosing(service.client.generate(requests)) as outputs:
         async for _, output in outputs:
@@ -237,6 +237,19 @@ async def warm(request: Request) -> Response:
     computed = figures["prompt_tokens"] - figures["cached_tokens"]
     message = f"computed {computed} of {figures['prompt_tokens']} tokens; the others were cached"
     return json_reply({"message": message, **figures})
+
+
+def _warm_requests(prefixes: list[Prefix], service: Service) -> list[GenerateRequest]:
+    requests = []
+    for number, prefix in enumerate(prefixes, 1):
+        try:
+            tokens = prefix.tokens(service)
+            service.info.limits.check(np.frombuffer(tokens, dtype=np.int32), WARM_PARAMS)
+        except InvalidRequestError as error:
+            raise InvalidRequestError(f"prompt {number}: {error.message}", param=error.param, code=error.code) from None
+        adapter = service.find_model(prefix.model).adapter
+        requests.append(GenerateRequest("", tokens, WARM_PARAMS, cache_salt=prefix.cache_salt, adapter=adapter))
+    return requests
 
 
 def _read_lines(raw: bytes, *, plain: bool) -> list[Prefix]:

@@ -31,8 +31,8 @@ from radixserve.server.replies import (
     PromptLogprobs,
     Usage,
 )
-from radixserve.server.request_log import record_of
-from radixserve.server.service import service_of
+from radixserve.server.request_log import RequestRecord, record_of
+from radixserve.server.service import Service, offload, service_of
 from radixserve.server.token_text import chat_logprobs, prompt_logprobs
 from radixserve.text.reply_parser import ReplyParser
 from radixserve.text.tokenizer import Tokenizer
@@ -40,14 +40,17 @@ from radixserve.text.tokenizer import Tokenizer
 
 async def chat_completions(request: Request) -> Generation:
     """The endpoint."""
-    service, record = service_of(request), record_of(request)
-    body = await read_body(request, ChatBody, service.config.max_body_bytes)
+    body = await read_body(request, ChatBody)
+    return await offload(request, lambda: _begin(body, service_of(request), record_of(request)))
+
+
+def _begin(body: ChatBody, service: Service, record: RequestRecord) -> Generation:
     served = service.find_model(body.model)
     body.refuse()
     constraint = body.constraint()
     names = _names(body, constraint)
     try:
-        turn = await prepare(body.to_conversation(constraint.grammar if constraint else None), service)
+        turn = prepare(body.to_conversation(constraint.grammar if constraint else None), service)
         params = _params(body, turn, service.info.sampling_defaults)
         requests = make_requests([turn.prompt_ids], body, params, service.info.limits, record.id, served.adapter)
     except InvalidRequestError as error:

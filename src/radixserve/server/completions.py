@@ -17,8 +17,8 @@ from radixserve.server.generation import Generation
 from radixserve.server.prompts import encode_prompts, make_requests
 from radixserve.server.protocol import CompletionBody
 from radixserve.server.replies import Completion, CompletionChoice, CompletionLogprobs, Usage
-from radixserve.server.request_log import record_of
-from radixserve.server.service import service_of
+from radixserve.server.request_log import RequestRecord, record_of
+from radixserve.server.service import Service, offload, service_of
 from radixserve.server.token_text import completion_logprobs, echo_logprobs, joined, prompt_logprobs
 from radixserve.text.tokenizer import Tokenizer
 
@@ -28,11 +28,14 @@ DEFAULT_MAX_TOKENS = 16
 
 async def completions(request: Request) -> Generation:
     """The endpoint."""
-    service, record = service_of(request), record_of(request)
-    body = await read_body(request, CompletionBody, service.config.max_body_bytes)
+    body = await read_body(request, CompletionBody)
+    return await offload(request, lambda: _begin(body, service_of(request), record_of(request)))
+
+
+def _begin(body: CompletionBody, service: Service, record: RequestRecord) -> Generation:
     served = service.find_model(body.model)
     _refuse(body)
-    prompts = await encode_prompts(body.prompt, service)
+    prompts = encode_prompts(body.prompt, service)
     max_tokens = _max_tokens(body, prompts, service.info.limits)
     constraint = body.constraint()
     params = body.sampling_params(

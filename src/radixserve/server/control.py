@@ -17,14 +17,14 @@ REPLY_PREFIXES = re.compile("^(chatcmpl-|cmpl-|msg_)")
 async def update_weights(request: Request) -> Response:
     """Loads other weights of the same shape and empties the tree; 409 while requests wait or run."""
     service = service_of(request)
-    body = await read_body(request, WeightsBody, service.config.max_body_bytes)
+    body = await read_body(request, WeightsBody)
     return json_reply({"success": True, "message": await service.client.update_weights(body.model)})
 
 
 async def load_adapter(request: Request) -> Response:
     """Loads an adapter, which is then a model of its own name."""
     service = service_of(request)
-    body = await read_body(request, LoadAdapterBody, service.config.max_body_bytes)
+    body = await read_body(request, LoadAdapterBody)
     service.check_adapter_name(body.lora_name)
     message = await service.client.load_adapter(body.lora_name, body.lora_path, replace=body.load_inplace)
     service.adapters.pop(body.lora_name, None)
@@ -35,7 +35,7 @@ async def load_adapter(request: Request) -> Response:
 async def unload_adapter(request: Request) -> Response:
     """Forgets an adapter and what was cached under it; open requests end with it."""
     service = service_of(request)
-    body = await read_body(request, UnloadAdapterBody, service.config.max_body_bytes)
+    body = await read_body(request, UnloadAdapterBody)
     message = await service.client.unload_adapter(body.lora_name)
     service.adapters.pop(body.lora_name, None)
     return json_reply({"message": message})
@@ -44,7 +44,7 @@ async def unload_adapter(request: Request) -> Response:
 async def abort_request(request: Request) -> Response:
     """Ends requests by id, or all of them: each answers what it has, with the finish reason "abort"."""
     service = service_of(request)
-    body = await read_body(request, AbortBody, service.config.max_body_bytes)
+    body = await read_body(request, AbortBody)
     if not body.rid and not body.abort_all:
         raise InvalidRequestError("rid is missing: name a request, or set abort_all to true", param="rid")
     ids = None if body.abort_all else {body.rid, REPLY_PREFIXES.sub("", body.rid)}

@@ -3,8 +3,7 @@
 The routes read their own wire forms into a `Conversation` and word what `Turn.parser` finds in the answer.
 """
 
-import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,14 +34,15 @@ class Conversation:
     continue_final_message: bool = False
     template_kwargs: dict[str, Any] = field(default_factory=dict)
 
-    def encode(self, tokenizer: Tokenizer) -> np.ndarray:
-        """The prompt's token ids, int32 [prompt_len]."""
+    def encode(self, tokenizer: Tokenizer, check: Callable[[int], None] | None = None) -> np.ndarray:
+        """The prompt's token ids, int32 [prompt_len]. `check`: see `Tokenizer.encode_chat`."""
         return tokenizer.encode_chat(
             self.messages,
             tools=[tool.openai() for tool in self.tools],
             add_generation_prompt=self.add_generation_prompt,
             continue_final_message=self.continue_final_message,
             template_kwargs=self.template_kwargs,
+            check=check,
         )
 
 
@@ -64,16 +64,13 @@ class Turn:
         return self._dialect.parser(self._tool_names, reasoning=self._reasoning, thinking=self._thinking)
 
 
-async def prepare(conversation: Conversation, service: Service) -> Turn:
-    """Templated and tokenized on a thread, off the event loop. Raises InvalidRequestError for what can't be said or enforced."""
-    if not conversation.messages:
+def prepare(this: Conversation, service: Service) -> Turn:
+    """Templated and tokenized; call it off the event loop. Raises InvalidRequestError for what can't be said or enforced."""
+    if not this.messages:
         raise InvalidRequestError("messages is empty: send at least one message", param="messages")
-    service.check_text(_num_chars(conversation.messages), "messages")
-    return await asyncio.to_thread(_prepare, conversation, service.dialect)
-
-
-def _prepare(this: Conversation, dialect: Dialect) -> Turn:
-    prompt_ids = this.encode(dialect.tokenizer)
+    service.check_text(_num_chars(this.messages), "messages")
+    prompt_ids = this.encode(service.tokenizer, lambda num_chars: service.check_text(num_chars, "messages"))
+    dialect = service.dialect
     thinking = dialect.thinks(prompt_ids)
     reasoning = dialect.reasoning and this.separate_reasoning
     try:

@@ -76,6 +76,7 @@ class Generation:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Runs it. Raises what the engine refused before the reply began."""
+        self.record.held.close()
         self.record.finish = "abort"
         try:
             await _while_connected(receive, self._stream(send) if self.stream else self._reply(send))

@@ -79,6 +79,7 @@ class Lifecycle:
         await serving
         if tracer is not None:
             await asyncio.to_thread(tracer.close)
+        service.intake.close()
         return code
 
     async def _wind_down(self) -> int:

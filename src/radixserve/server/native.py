@@ -28,20 +28,23 @@ from radixserve.server.native_protocol import (
     NativeLogprob,
     NativeSampling,
 )
-from radixserve.server.prompts import check_choices, encode_prompts
+from radixserve.server.prompts import check_choices, check_weight, encode_prompts
 from radixserve.server.replies import Usage
-from radixserve.server.request_log import record_of
-from radixserve.server.service import Service, service_of
+from radixserve.server.request_log import RequestRecord, record_of
+from radixserve.server.service import Service, offload, service_of
 from radixserve.text.tokenizer import Tokenizer
 
 
 async def generate(request: Request) -> Generation:
     """The endpoint."""
-    service, record = service_of(request), record_of(request)
-    body = await read_body(request, NativeBody, service.config.max_body_bytes)
+    body = await read_body(request, NativeBody)
+    return await offload(request, lambda: _begin(body, service_of(request), record_of(request)))
+
+
+def _begin(body: NativeBody, service: Service, record: RequestRecord) -> Generation:
     body.refuse()
     param, given = ("text", body.text) if body.text is not None else ("input_ids", body.input_ids or [])
-    prompts = await encode_prompts(given, service, param)
+    prompts = encode_prompts(given, service, param)
     names = NAMES | {"prompt": param}
     try:
         requests = _requests(body, prompts, record.id, service)
@@ -139,6 +142,7 @@ def _requests(body: NativeBody, prompts: list[np.ndarray], record_id: str, servi
     for prompt, one, score, start, top, adapter, rid in zip(prompts, sampling, scored, starts, tops, adapters, rids, strict=True):
         room = max(min(DEFAULT_MAX_NEW_TOKENS, limits.max_output(len(prompt))), 1)
         params = _params(one, service.info.sampling_defaults, room, top if score else None, start)
+        check_weight(count, params)
         limits.check(prompt, params)
         requests.append(
             GenerateRequest("", token_bytes(prompt), params, body.priority or 0, body.extra_key, adapter, request_id=rid)

@@ -1,6 +1,5 @@
 """From a validated body to what the engine is asked: token ids within its limits, one GenerateRequest a prompt."""
 
-import asyncio
 from collections.abc import Sequence
 
 import numpy as np
@@ -17,6 +16,13 @@ MAX_CHOICES = 1024
 """Answers that one HTTP request may ask for: prompts times n."""
 
 
+MAX_WEIGHT = 4 * 1024 * 1024
+"""Bytes of grammars, biases and stop strings that the answers to one HTTP request carry in all, where they are several."""
+
+BIAS_WEIGHT = 64
+"""Bytes that an entry of logit_bias counts for: it is dearer to check and apply than a character."""
+
+
 def make_requests(
     prompts: Sequence[np.ndarray],
     body: GenerationBody,
@@ -30,8 +36,9 @@ def make_requests(
     Raises InvalidRequestError when one can't be served."""
     params.validate(limits.vocab_size)
     check_choices(len(prompts), params.n)
+    check_weight(len(prompts), params)
     for prompt in prompts:
-        limits.check(prompt, params)
+        limits.check_prompt(prompt, params)
     return [
         GenerateRequest(
             rid="",
@@ -47,8 +54,8 @@ def make_requests(
     ]
 
 
-async def encode_prompts(given: str | Sequence[str | int | list[int]], service: Service, param: str = "prompt") -> list[np.ndarray]:
-    """A text, texts, token ids or lists of them as int32 token ids. Texts are tokenized on a thread, off the event loop.
+def encode_prompts(given: str | Sequence[str | int | list[int]], service: Service, param: str = "prompt") -> list[np.ndarray]:
+    """A text, texts, token ids or lists of them as int32 token ids. Call it off the event loop.
 
     Raises InvalidRequestError naming `param`.
     """
@@ -62,7 +69,7 @@ async def encode_prompts(given: str | Sequence[str | int | list[int]], service: 
     check_choices(max(len(texts), len(lists)), 1)  # before any is tokenized
     if len(texts) == len(prompt):
         service.check_text(max(map(len, texts)), param)
-        return await asyncio.to_thread(lambda: [service.tokenizer.encode(text) for text in texts])
+        return [service.tokenizer.encode(text) for text in texts]
     if len(ids) == len(prompt):
         return [as_token_ids(ids, limits.vocab_size, param)]
     if len(lists) == len(prompt):
@@ -76,6 +83,23 @@ def check_choices(num_prompts: int, n: int) -> None:
         raise InvalidRequestError(
             f"prompt holds {num_prompts} prompts, with n {n} that is {num_prompts * n} answers: at most {MAX_CHOICES} are allowed",
             param="n" if n > 1 else "prompt",
+        )
+
+
+def check_weight(num_prompts: int, params: SamplingParams) -> None:
+    """Raises InvalidRequestError when what each answer carries along is too much for so many: each has a copy of its own."""
+    weights = {
+        "grammar": len(params.grammar.source) if params.grammar is not None else 0,
+        "logit_bias": BIAS_WEIGHT * len(params.logit_bias),
+        "stop": sum(map(len, params.stop)),
+    }
+    answers, weight = num_prompts * params.n, sum(weights.values())
+    if answers > 1 and answers * weight > MAX_WEIGHT:
+        param = max(weights, key=lambda name: weights[name])
+        raise InvalidRequestError(
+            f"{param} has about {weight} bytes for each of {answers} answers: at most {MAX_WEIGHT} are allowed in all; ask for "
+            "fewer answers at once",
+            param=param,
         )
 
 

@@ -3,6 +3,7 @@
 The line of a completion shows what its prompt cost: `prompt=1200 cached=1100 (92%)` means that 1,100 tokens' prefill was skipped.
 """
 
+import contextlib
 import logging
 import re
 import time
@@ -36,6 +37,9 @@ class RequestRecord:
     finish: str | None = None
     """Finish reasons of the choices, or "error", or "abort" when the client left."""
     error: str | None = None
+    body_bytes: int = 0
+    held: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    """What the work on its body takes up; closed before the engine is asked, or at the request's end."""
 
     def line(self, method: str, path: str) -> str:
         """The log line."""
@@ -100,6 +104,7 @@ class RequestLogMiddleware:
             record.error = type(error).__name__
             raise
         finally:
+            record.held.close()
             level = logging.INFO if record.usage is not None or record.status >= 400 else logging.DEBUG
             logger.log(level, "%s", record.line(scope["method"], _shown(scope["path"])))
             self.metrics.count_http_request(record.status)

@@ -1,8 +1,9 @@
 """What the routes share: the engine's client, its limits, the tokenizer, the metrics and the settings."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple, cast
+from typing import NamedTuple, TypeVar, cast
 
 import msgspec
 from starlette.requests import Request
@@ -17,10 +18,14 @@ from radixserve.server.cache_feed import CacheFeed
 from radixserve.server.cache_view import CacheView
 from radixserve.server.errors import HttpError
 from radixserve.server.gate import Gate
+from radixserve.server.intake import Intake
+from radixserve.server.request_log import record_of
 from radixserve.server.responses.store import ResponseStore
 from radixserve.server.tracing import Tracer
 from radixserve.text.dialect import Dialect
 from radixserve.text.tokenizer import Tokenizer
+
+T = TypeVar("T")
 
 
 class Served(NamedTuple):
@@ -41,6 +46,7 @@ class Service:
     metrics: Metrics
     gate: Gate
     tracer: Tracer | None = None
+    intake: Intake = field(default_factory=Intake)
     started: int = field(default_factory=lambda: int(time.time()))
     view: CacheView = field(init=False)
     _feeds: dict[str, CacheFeed] = field(default_factory=dict)
@@ -111,6 +117,11 @@ class Service:
 def service_of(request: Request) -> Service:
     """The service of the app that a request came to."""
     return cast(Service, request.app.state.service)
+
+
+async def offload(request: Request, work: Callable[[], T]) -> T:
+    """The result of `work`, done on a thread for requests of this one's size, off the event loop."""
+    return await service_of(request).intake.run(record_of(request).body_bytes, work)
 
 
 def json_reply(body: msgspec.Struct | dict[str, object], status: int = 200) -> Response:

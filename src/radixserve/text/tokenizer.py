@@ -4,7 +4,7 @@ Special tokens written in plain text given to `encode` act as special tokens: wh
 messages of a chat they are only characters (see `control_markers`); a chat without them is tokenized as transformers does it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -92,11 +92,13 @@ class Tokenizer:
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
         template_kwargs: dict[str, Any] | None = None,
+        check: Callable[[int], None] | None = None,
     ) -> np.ndarray:
         """Token ids of a chat, int32 [n]. The template writes the BOS, if there is to be one.
 
         A message of a developer is one of the system where the template knows no developer.
         `tools` are in OpenAI's form. A template that knows none gets them as text (see `tools.teaching`).
+        `check` is called with the number of characters of the rendered chat before it is tokenized, and may raise.
 
         Raises InvalidRequestError if the model has no template, or for messages that can't be rendered with it.
         """
@@ -117,6 +119,8 @@ class Tokenizer:
             continue_final_message=continue_final_message,
             template_kwargs=self._shield(template_kwargs, "chat_template_kwargs"),
         )
+        if check is not None:
+            check(len(rendered))
         return np.array(self._encode_rendered(rendered), dtype=np.int32)
 
     def detokenizer(self, prompt_ids: np.ndarray | Sequence[int], *, skip_special_tokens: bool = True) -> Detokenizer:

@@ -19,8 +19,8 @@ from radixserve.server.generation import Generation
 from radixserve.server.messages import replies
 from radixserve.server.messages.body import CountBody, MessagesBody
 from radixserve.server.replies import Usage
-from radixserve.server.request_log import record_of
-from radixserve.server.service import json_reply, service_of
+from radixserve.server.request_log import RequestRecord, record_of
+from radixserve.server.service import Service, json_reply, offload, service_of
 from radixserve.text.reply_parser import ReplyParser
 from radixserve.text.tokenizer import Tokenizer
 from radixserve.text.tools.json_call import read_arguments
@@ -31,13 +31,16 @@ NAMES = {"prompt": "messages", "stop": "stop_sequences"}
 
 async def messages(request: Request) -> Generation:
     """The next message of a conversation."""
-    service, record = service_of(request), record_of(request)
-    body = await read_body(request, MessagesBody, service.config.max_body_bytes)
+    body = await read_body(request, MessagesBody)
+    return await offload(request, lambda: _begin(body, service_of(request), record_of(request)))
+
+
+def _begin(body: MessagesBody, service: Service, record: RequestRecord) -> Generation:
     names = NAMES | {"grammar": "output_config" if body.output_config and body.output_config.format else "tools"}
     served = service.find_model(body.model)
     body.refuse()
     try:
-        turn = await prepare(body.to_conversation(), service)
+        turn = prepare(body.to_conversation(), service)
         room = max(service.info.limits.max_output(len(turn.prompt_ids)), 1)
         asked = make_request(
             body,
@@ -56,12 +59,15 @@ async def messages(request: Request) -> Generation:
 
 async def count_tokens(request: Request) -> Response:
     """How many tokens a prompt has, cached or not."""
-    service = service_of(request)
-    body = await read_body(request, CountBody, service.config.max_body_bytes)
+    body = await read_body(request, CountBody)
+    return await offload(request, lambda: _count(body, service_of(request)))
+
+
+def _count(body: CountBody, service: Service) -> Response:
     service.find_model(body.model)
     body.refuse()
     try:
-        turn = await prepare(body.to_conversation(), service)
+        turn = prepare(body.to_conversation(), service)
     except InvalidRequestError as error:
         raise renamed(error, NAMES) from None
     return json_reply(replies.TokenCount(len(turn.prompt_ids)))

@@ -13,25 +13,30 @@ from radixserve.server.chat_fields import make_request
 from radixserve.server.conversation import prepare
 from radixserve.server.errors import renamed
 from radixserve.server.generation import Generation
-from radixserve.server.request_log import record_of
+from radixserve.server.request_log import RequestRecord, record_of
 from radixserve.server.responses.body import Reasoning, ResponsesBody, TextConfig, TextFormat
 from radixserve.server.responses.items import Item
 from radixserve.server.responses.replies import DeletedResponse, Response
 from radixserve.server.responses.store import ResponseStore
 from radixserve.server.responses.wording import ResponseWording
-from radixserve.server.service import json_reply, service_of
+from radixserve.server.service import Service, json_reply, offload, service_of
 
 
 async def create_response(request: Request) -> Generation:
     """Answers, whole or as a stream."""
-    service, record = service_of(request), record_of(request)
-    body = await read_body(request, ResponsesBody, service.config.max_body_bytes)
+    body = await read_body(request, ResponsesBody)
+    if body.previous_response_id is not None:
+        record_of(request).body_bytes += service_of(request).responses.get(body.previous_response_id).size
+    return await offload(request, lambda: _answer(body, service_of(request), record_of(request)))
+
+
+def _answer(body: ResponsesBody, service: Service, record: RequestRecord) -> Generation:
     served = service.find_model(body.model)
     body.refuse()
     before = [] if body.previous_response_id is None else service.responses.get(body.previous_response_id).items
     items = before + body.items
     try:
-        turn = await prepare(body.to_conversation(items), service)
+        turn = prepare(body.to_conversation(items), service)
         asked = make_request(
             body,
             turn,
