@@ -69,14 +69,12 @@ def test_the_same_request_id_may_come_twice(flushed: RunningServer) -> None:
 
 
 def test_a_request_s_log_line_shows_what_was_skipped(flushed: RunningServer) -> None:
-    before = flushed.log.count("POST /v1/completions")
-    for _ in range(2):
-        usage_of(flushed, "/v1/completions", stream=False, n=1)
-
-    def logged() -> list[str]:
-        return [line for line in flushed.log.splitlines() if "POST /v1/completions" in line][before:]
-
-    lines = wait_for(logged, lambda lines: len(lines) == 2)  # a line is written after its reply
+    lines = []
+    for name in ("logged-first", "logged-second"):
+        body = body_of("/v1/completions", PROMPT)
+        assert httpx.post(flushed.url + "/v1/completions", json=body, headers={"x-request-id": name}, timeout=60).status_code == 200
+        # A line is written after its reply.
+        lines += wait_for(lambda name=name: [line for line in flushed.log.splitlines() if f" {name} 200 POST" in line], bool)
     assert f"prompt={len(PROMPT)} cached=0 (0%) generated=4 " in lines[0]
     assert f"prompt={len(PROMPT)} cached={len(PROMPT) - 1} (99%) generated=4 " in lines[1]
     assert "finish=length" in lines[1]
