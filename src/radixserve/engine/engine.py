@@ -263,19 +263,17 @@ class Engine:
                 self._end(req, "length")
                 outputs.append(answer.output("", (), End("length")))
                 continue
-            before = len(req.output_ids)
-            text, end = self._append(answer, token_id)
-            if end is None:
+            token_ids: tuple[int, ...] = (token_id,)
+            text, end = answer.push(token_id)
+            if req.matcher is not None and end is None:
+                before = len(req.output_ids)
                 text, end = self._jump_forward(answer, text)
+                token_ids += tuple(req.output_ids[before:])
+            self._totals.generated_tokens += len(token_ids)
             if end is not None:
                 self._end(req, end.reason)
-            outputs.append(answer.output(text, tuple(req.output_ids[before:]), end, logprob))
+            outputs.append(answer.output(text, token_ids, end, logprob))
         return outputs
-
-    def _append(self, answer: Answer, token_id: int) -> tuple[str, End | None]:
-        """Adds a token to an answer; returns the text it releases, and the end if it is one."""
-        self._totals.generated_tokens += 1
-        return answer.push(token_id)
 
     def _jump_forward(self, answer: Answer, text: str) -> tuple[str, End | None]:
         """Adds what the grammar forces now to an answer and to the `text` it releases: the next step computes it as one chunk.
@@ -287,7 +285,7 @@ class Engine:
             if matcher is None or not matcher.accept(token_id):
                 break
             self._totals.forced_tokens += 1
-            piece, end = self._append(answer, token_id)
+            piece, end = answer.push(token_id)
             text += piece
             if end is not None:
                 return text, end

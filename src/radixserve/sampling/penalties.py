@@ -1,7 +1,7 @@
 """What requests change in their logits before tokens are chosen: penalties, then biases, then bans.
 
-Only the ids that occur are touched, never the whole vocabulary; and those of all requests at once, since an operation of torch takes
-longer to start than to do for one.
+Only the ids that occur are touched, never the whole vocabulary. Those of all requests are touched at once: to start an operation of
+torch takes longer than to do it for one.
 """
 
 from collections.abc import Sequence

@@ -77,10 +77,7 @@ def _draws(reqs: Sequence[Req]) -> Draws:
         top_k=np.array([min(one.top_k, 2**31) for one in params], dtype=np.int64),
         top_p=np.array([one.top_p for one in params], dtype=np.float64),
         min_p=np.array([one.min_p for one in params], dtype=np.float64),
-        uniform=np.array([_uniform(req) for req in reqs], dtype=np.float64),
+        uniform=uniform(
+            [req.arrival if req.params.seed is None else req.params.seed for req in reqs], [len(req.output_ids) for req in reqs]
+        ),
     )
-
-
-def _uniform(req: Req) -> float:
-    seed = req.params.seed
-    return uniform(req.arrival if seed is None else seed, len(req.output_ids))

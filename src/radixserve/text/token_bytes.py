@@ -22,14 +22,16 @@ def _byte_level_table() -> dict[str, int]:
 _BYTE_LEVEL = _byte_level_table()
 
 
-class TokenBytes:
-    """Maps ids to bytes. `strips_first_space`: the space that SentencePiece puts before a text is not a part of it."""
+class TokenBytes(dict[int, bytes]):
+    """Maps any id to its bytes, found at first need.
+
+    `strips_first_space`: the space that SentencePiece puts before a text is not a part of it.
+    """
 
     def __init__(self, backend: Backend) -> None:
         """Raises ModelError if the tokenizer's decoder is of none of the known kinds."""
         self._backend = backend
         self._added = {index: token.content for index, token in backend.get_added_tokens_decoder().items()}
-        self._known: dict[int, bytes] = {}
         steps = _decoder_steps(backend)
         kinds = [step["type"] for step in steps]
         self._byte_level = kinds == ["ByteLevel"]
@@ -38,12 +40,10 @@ class TokenBytes:
             raise ModelError(f"the tokenizer's decoder is {kinds}: supported are ByteLevel, and SentencePiece with byte fallback")
         self.strips_first_space = kinds[-1] == "Strip" or (kinds[0] == "Metaspace" and steps[0]["prepend_scheme"] != "never")
 
-    def __getitem__(self, token_id: int) -> bytes:
+    def __missing__(self, token_id: int) -> bytes:
         """Empty for ids that have no token, such as the padding of a model's vocabulary."""
-        known = self._known.get(token_id)
-        if known is None:
-            known = self._known[token_id] = self._find(token_id)
-        return known
+        found = self[token_id] = self._find(token_id)
+        return found
 
     def _find(self, token_id: int) -> bytes:
         if token_id in self._added:
