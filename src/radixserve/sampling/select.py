@@ -18,7 +18,7 @@ NO_TOKEN = -1
 """Stands for a token where a row has none to choose: its logits hold NaN or +inf, or every token is banned (-inf)."""
 
 PIECE = 1 << 19
-"""Logits that a CPU works on at a time: what is made of them stays in a core's cache."""
+"""Logits that a core works on at a time: what is made of them stays in its cache."""
 
 
 class Top(NamedTuple):
@@ -29,8 +29,8 @@ class Top(NamedTuple):
 
 
 def pieces(logits: torch.Tensor) -> Iterator[slice]:
-    """The rows of `logits` [R, V], a few at a time on a CPU; elsewhere at once."""
-    rows = max(PIECE // logits.shape[1], 1) if logits.device.type == "cpu" else len(logits)
+    """The rows of `logits` [R, V], a few for each of torch's threads at a time on a CPU; elsewhere all at once."""
+    rows = max(PIECE * torch.get_num_threads() // logits.shape[1], 1) if logits.device.type == "cpu" else len(logits)
     for begin in range(0, len(logits), rows):
         yield slice(begin, begin + rows)
 
