@@ -100,7 +100,7 @@ class EngineConfig:
     """Tokens computed in one step: decodes first, then chunks of prompts."""
 
     max_passed_over: int = 32
-    """Steps in which later arrivals may be admitted before a waiting request; then nothing overtakes it."""
+    """Later arrivals that may be admitted before a waiting request; then nothing overtakes it."""
 
     decode_reserve: int = 256
     """Slots kept free for each running request's answer (at most what it may still generate) when another is admitted."""

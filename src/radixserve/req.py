@@ -69,7 +69,8 @@ class Req:
     """Its claim on the cache while running."""
     matcher: "Matcher | None" = None
     """Where the output stands in the request's grammar. Its own, never the tree's; a preemption leaves it as it is."""
-    passed_over: int = 0
+    starved: bool = False
+    """Whether it was passed over as often as may be: nothing is admitted before it any more."""
     finish_reason: FinishReason | None = None
     explanation: Explanation | None = None
     """What an observer found of its first admission."""

@@ -16,8 +16,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from radixserve.cache.events import CacheEvent, Evicted
 from radixserve.cache.eviction import POLICIES
+from radixserve.cache.followed import FollowedMatch
 from radixserve.cache.learned import Learned
-from radixserve.cache.prefix_cache import Lease, Match, PrefixCache
+from radixserve.cache.prefix_cache import Lease, PrefixCache
 from radixserve.cache.radix_tree import Node
 from radixserve.errors import BusyError, LockError, OutOfSlotsError
 from radixserve.req import ExtraKey, token_bytes
@@ -64,7 +65,7 @@ class CacheMachine(RuleBasedStateMachine):
         self.cache.listeners.append(self.events.append)
         self.contents: dict[int, tuple[ExtraKey, Tokens]] = {}
         self.requests: list[Request] = []
-        self.matches: list[tuple[Match, Tokens, ExtraKey]] = []
+        self.followed: list[tuple[FollowedMatch, Tokens]] = []
 
     # What the model can say
 
@@ -135,7 +136,23 @@ class CacheMachine(RuleBasedStateMachine):
         assert match.cached_len == self.longest(tokens, extra_key)
         assert match.path_len == match.cached_len // self.cache.page_size * self.cache.page_size
         assert match.evictable_len <= match.path_len
-        self.matches.append((match, tokens, extra_key))
+
+    @rule(tokens=prompts(), extra_key=namespaces)
+    def follow(self, tokens: Tokens, extra_key: ExtraKey) -> None:
+        """Twenty at most are followed at a time."""
+        match = FollowedMatch(token_bytes(list(tokens)), extra_key)
+        self.followed.append((match, tokens))
+        self.cache.follow(match)
+        if len(self.followed) > 20:
+            self.cache.unfollow(self.followed.pop(0)[0])
+
+    @rule()
+    def follow_changed_again(self) -> None:
+        for match in self.cache.take_changed():
+            self.cache.follow(match)
+        for match, tokens in self.followed:
+            assert match.cached_len == self.longest(tokens, match.extra_key)
+            assert match.path_len == match.cached_len // self.cache.page_size * self.cache.page_size
 
     @rule(tokens=prompts(), known=st.integers(0, 48), extra_key=namespaces, priority=st.integers(-1, 1), started=st.booleans())
     def start_request(self, tokens: Tokens, known: int, extra_key: ExtraKey, priority: int, started: bool) -> None:
@@ -143,7 +160,7 @@ class CacheMachine(RuleBasedStateMachine):
         prompt = token_bytes(list(tokens[:known]))
         longest, clock, evictable = self.longest(tokens[:known], extra_key), self.cache.clock, self.cache.evictable_size
         match = self.cache.match(prompt, extra_key)
-        self.matches.append((match, tokens[:known], extra_key))
+        self.follow(tokens[:known], extra_key)
         lease = self.cache.acquire(prompt, extra_key, priority=priority)
         assert lease.cached_len == longest
         assert self.cache.clock == clock + 1
@@ -311,13 +328,6 @@ class CacheMachine(RuleBasedStateMachine):
         for request in self.requests:
             for position, slot in enumerate(request.lease.slots[: request.computed].tolist()):
                 assert self.contents[slot] == (request.extra_key, request.tokens[: position + 1])
-
-    @invariant()
-    def a_current_match_is_right(self) -> None:
-        self.matches = [entry for entry in self.matches if self.cache.is_current(entry[0])][-20:]
-        for match, tokens, extra_key in self.matches:
-            now = self.cache.match(token_bytes(list(tokens)), extra_key)
-            assert (now.node, now.cached_len, now.path_len) == (match.node, match.cached_len, match.path_len)
 
     def teardown(self) -> None:
         for request in getattr(self, "requests", []):

@@ -7,7 +7,7 @@ import numpy as np
 
 from radixserve.cache.eviction import EvictionQueue
 from radixserve.cache.lease import Lease
-from radixserve.cache.radix_tree import Node, RadixTree
+from radixserve.cache.radix_tree import Node, RadixTree, name
 from radixserve.cache.slot_pool import SlotPool
 
 
@@ -21,6 +21,7 @@ def audit(tree: RadixTree, pool: SlotPool, queue: EvictionQueue, leases: Collect
         assert root.parent is None
         assert not root.key
         assert root.children or root.lock_ref, "an unused root is dropped"
+    _check_followed(tree)
     _check_locks(tree, nodes, leases)
     _check_sizes(tree, nodes)
     _check_queue(queue, nodes)
@@ -40,6 +41,17 @@ def _check_children(tree: RadixTree, node: Node) -> None:
         assert not (first % tree.page_size).any()
     if tree.page_size > 1:
         assert (node.first_pages or []) == sorted(node.children)
+
+
+def _check_followed(tree: RadixTree) -> None:
+    """A match that is followed, and wasn't reported, is what a walk from the root finds."""
+    for match in tree.followed:
+        walk = tree.walk(tree.find_root(match.extra_key), match.key)
+        page = tree.partial_page(walk, match.key)
+        assert (match.path_len, match.cached_len) == (walk.end, walk.end + (page[2] if page else 0))
+        end = walk.node if walk.child is None else walk.child
+        assert match.place.rest == (0 if walk.child is None else walk.child.num_tokens - walk.inside)
+        assert match.place.node == (name(end) if walk.end else match.extra_key)
 
 
 def _check_locks(tree: RadixTree, nodes: list[Node], leases: Collection[Lease]) -> None:

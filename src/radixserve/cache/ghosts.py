@@ -8,7 +8,8 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from radixserve.cache.radix_tree import TOKEN_BYTES, Node, Root
+from radixserve.cache.followed import TOKEN_BYTES
+from radixserve.cache.radix_tree import Node, Root
 from radixserve.cache.uses import Use
 from radixserve.req import ExtraKey
 

@@ -18,8 +18,6 @@ class Match:
     """Whole pages, and tokens of a page that would be copied."""
     node: Node
     """The deepest node whose edge is matched at least partly, or the root."""
-    version: int
-    """`node.version` at the time of the match."""
     path_len: int
     """The whole pages of `cached_len`."""
     evictable_len: int

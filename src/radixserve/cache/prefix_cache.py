@@ -1,6 +1,6 @@
 """The cache as the scheduler sees it: one radix tree per namespace over one pool of slots.
 
-A request's life: `match` (as often as one likes), `acquire`, `extend` before each step, `finish_copy` after the first,
+A request's life: `match` (as often as one likes) or `follow`, `acquire`, `extend` before each step, `finish_copy` after the first,
 `publish` what was computed, `release`.
 
 Invariants:
@@ -31,6 +31,7 @@ from radixserve.cache.events import (
 )
 from radixserve.cache.eviction import make_policy
 from radixserve.cache.evictor import LEAST_TAIL, Evictor
+from radixserve.cache.followed import FollowedMatch
 from radixserve.cache.lease import Lease, Match
 from radixserve.cache.radix_tree import Node, RadixTree, Root, Walk
 from radixserve.cache.slot_pool import SlotPool
@@ -112,7 +113,7 @@ class PrefixCache:
         """What `acquire` would reuse now. Changes nothing."""
         root = self.tree.find_root(extra_key)
         if not self.enabled:
-            return Match(0, root, root.version, 0, 0)
+            return Match(0, root, 0, 0)
         walk = self.tree.walk(root, tokens)
         evictable_len = sum([node.num_tokens for node in walk.path if not node.lock_ref])
         node = walk.node
@@ -120,14 +121,35 @@ class PrefixCache:
             node = walk.child
             evictable_len += 0 if node.lock_ref else walk.inside
         page = self.tree.partial_page(walk, tokens)
-        return Match(walk.end + (page[2] if page else 0), node, node.version, walk.end, evictable_len)
+        return Match(walk.end + (page[2] if page else 0), node, walk.end, evictable_len)
 
-    def is_current(self, match: Match) -> bool:
-        """Whether `match` would still find the same node and length; `evictable_len` may have changed. O(1).
+    def follow(self, match: FollowedMatch) -> None:
+        """Finds a match, and keeps it until `take_changed` gives it back or `unfollow` ends that.
 
-        It may say no when only another branch of the node has changed, and never says yes wrongly.
+        The walk goes on where the match ended before, if that is still cached.
         """
-        return match.node.version == match.version
+        tree, place, start = self.tree, match.place, match.path_len
+        node = place.node if isinstance(place.node, Node) else None
+        if node is None or node.parent is None or place.rest:
+            node, start = tree.find_root(match.extra_key), 0
+        walk = tree.walk(node, match.key, start) if self.enabled else Walk([], node, 0)
+        page = tree.partial_page(walk, match.key) if self.enabled else None
+        match.path_len = walk.end
+        match.cached_len = walk.end + (page[2] if page else 0)
+        if not walk.end:
+            tree.followed.add(match, match.extra_key, 0)
+        elif walk.child is None:
+            tree.followed.add(match, walk.node, 0)
+        else:
+            tree.followed.add(match, walk.child, walk.child.num_tokens - walk.inside)
+
+    def unfollow(self, match: FollowedMatch) -> None:
+        """Ends `follow`; the match stays as it is."""
+        self.tree.followed.remove(match)
+
+    def take_changed(self) -> list[FollowedMatch]:
+        """The followed matches that the tree's changes may have made longer or shorter. They must be followed again."""
+        return self.tree.followed.take_changed()
 
     def acquire(self, tokens: bytes, extra_key: ExtraKey = SHARED, *, priority: int = 0) -> Lease:
         """Claims the longest cached prefix of `tokens`: splits at its end, stamps and locks its path. Advances the clock.

@@ -9,20 +9,18 @@ Invariants:
 - Each lease adds one to `lock_ref` of every node from its own to the root, so no node is locked less than a child of it, and
   the unlocked nodes (`evictable_size` tokens) can all be removed leaf by leaf.
 - Nodes are never merged. Where nodes end depends on what was inserted and locked, not on the order.
-- `version` of a node changes whenever it gains or loses a child, is split, or is removed: exactly when a walk that ended there
-  might end elsewhere.
+- `followed` hears of every change, so that whoever follows a match knows when a walk might end elsewhere.
 """
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from radixserve.cache.followed import TOKEN_BYTES, FollowedMatches
 from radixserve.cache.slot_pool import Slots
 from radixserve.cache.uses import Use
 from radixserve.errors import LockError
 from radixserve.req import ExtraKey
-
-TOKEN_BYTES = 4
 
 
 class Node:
@@ -43,7 +41,6 @@ class Node:
         "serial",
         "use",
         "value",
-        "version",
     )
 
     def __init__(self, serial: int, parent: "Node | None", key: bytes, value: Slots | None, time: int, priority: int) -> None:
@@ -61,7 +58,6 @@ class Node:
         """Times that `acquire` found it in its path."""
         self.priority = priority
         self.lock_ref = 0
-        self.version = 0
         self.queued: int | None = None
         """Class in which the eviction queue has an entry of it; None if it has none."""
         self.use: Use | None = None
@@ -114,8 +110,9 @@ class RadixTree:
         self.evictable_size = 0
         self.protected_size = 0
         self._num_made = 0
+        self.followed = FollowedMatches()
         self._no_root = Node(-1, None, b"", None, 0, 0)
-        """Stands for the root of every namespace that has none; its version changes when any is made."""
+        """Stands for the root of every namespace that has none."""
 
     def find_root(self, extra_key: ExtraKey) -> Node:
         """The namespace's root, or a stand-in without children."""
@@ -126,7 +123,6 @@ class RadixTree:
         root = self.roots.get(extra_key)
         if root is None:
             root = self.roots[extra_key] = Root(self._next_serial(), extra_key, time)
-            self._no_root.version += 1
         return root
 
     def walk(self, node: Node, tokens: bytes, start: int = 0) -> Walk:
@@ -176,9 +172,9 @@ class RadixTree:
         """Adds an unlocked leaf. `key` is whole pages, of which no child of `parent` has the first."""
         node = Node(self._next_serial(), parent, key, value, time, priority)
         self._attach(parent, node)
-        parent.version += 1
         self.num_nodes += 1
         self.evictable_size += node.num_tokens
+        self.followed.child_changed(name(parent), key[:TOKEN_BYTES])
         return node
 
     def split(self, node: Node, at: int) -> Node:
@@ -197,9 +193,9 @@ class RadixTree:
         node.key, node.value = node.key[cut:], node.slots[at:].copy()
         node.num_tokens -= at
         node.parent = upper
-        node.version += 1
         self._attach(upper, node)
         self.num_nodes += 1
+        self.followed.split(node, upper)
         return upper
 
     def remove(self, node: Node) -> Node:
@@ -212,11 +208,11 @@ class RadixTree:
         del parent.children[first_page]
         if parent.first_pages is not None:
             del parent.first_pages[bisect_left(parent.first_pages, first_page)]
-        parent.version += 1
-        node.version += 1
         node.parent = None
         self.num_nodes -= 1
         self.evictable_size -= node.num_tokens
+        self.followed.removed(node)
+        self.followed.child_changed(name(parent), node.key[:TOKEN_BYTES])  # a page may have been there to copy from
         if not parent.children and isinstance(parent, Root):
             self._drop_if_unused(parent)
         return parent
@@ -248,13 +244,12 @@ class RadixTree:
     def clear(self) -> None:
         """Drops everything. The nodes are taken apart, so that no chain of them is destroyed recursively."""
         for _, node in list(self.walk_all()):
-            node.version += 1
             node.parent, node.children = None, {}
         for root in self.roots.values():
-            root.version += 1
             root.children = {}
         self.roots = {}
         self.num_nodes = self.evictable_size = self.protected_size = 0
+        self.followed.clear()
 
     def walk_all(self) -> Iterator[tuple[int, Node]]:
         """(depth, node) of every node but the roots, parents first, namespaces one after another; a root's child has depth 0."""
@@ -283,12 +278,16 @@ class RadixTree:
 
     def _drop_if_unused(self, root: Root) -> None:
         if not root.children and root.lock_ref == 0:
-            root.version += 1
             del self.roots[root.extra_key]
 
     def _next_serial(self) -> int:
         self._num_made += 1
         return self._num_made
+
+
+def name(node: Node) -> Node | ExtraKey:
+    """What stands for a node in `followed`: a root may come and go while matches end there, so it goes by its namespace."""
+    return node.extra_key if isinstance(node, Root) else node
 
 
 def shared_tokens(tokens: bytes, offset_bytes: int, key: bytes) -> int:

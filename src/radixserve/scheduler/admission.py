@@ -1,74 +1,84 @@
 """In which order waiting requests are admitted.
 
-An order sorts the candidates of one step by what the tree holds for them at that moment. Whatever the order, candidates that were
-passed over too often come first, in order of arrival, and a higher priority comes before a lower one.
+An order gives each candidate a key by what the tree holds for it now; the least is admitted first. Whatever the order, requests
+that were passed over too often come first, in order of arrival, and a higher priority comes before a lower one.
 
 `prefix` and `tree` are the two cache-aware orders of SGLang (Zheng et al. 2024, "SGLang: Efficient Execution of Structured Language
 Model Programs", section 3): longest shared prefix first, and depth first through the tree. Here `prefix` counts what is left to
 compute, so that a short question isn't held up by a long one that shares more.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 
-from radixserve.cache.prefix_cache import Match, PrefixCache
+from radixserve.cache.followed import FollowedMatch
+from radixserve.cache.prefix_cache import PrefixCache
 from radixserve.cache.radix_tree import Node
 from radixserve.errors import ConfigError
 from radixserve.req import Req
 
-Order = Callable[[list["Candidate"]], list["Candidate"]]
+Key = tuple[int, ...]
 
 
-class Candidate:
+class Candidate(FollowedMatch):
     """A waiting request and what the tree holds for it.
 
     `key` is what may be reused: all of its tokens but the last, which must be computed to give logits, or fewer (`reusable_len`).
     """
 
-    __slots__ = ("extend_len", "key", "match", "req")
+    __slots__ = ("entry", "req", "turn")
 
-    def __init__(self, req: Req, cache: PrefixCache) -> None:
+    def __init__(self, req: Req) -> None:
+        super().__init__(req.tokens(req.reusable_len), req.extra_key)
         self.req = req
-        self.key = req.tokens(req.reusable_len)
-        self._match(cache)
+        self.entry: Key | None = None
+        """What it is sorted by; None while it can't be admitted."""
+        self.turn = 0
+        """Its number in an order that looks at all candidates at once."""
 
-    def refresh(self, cache: PrefixCache) -> None:
-        """Matches again, if the tree has changed where the last match ended."""
-        if not cache.is_current(self.match):
-            self._match(cache)
+    def __lt__(self, other: "Candidate") -> bool:
+        """For heaps: of two entries that are equal else, of one request before and after a preemption, one is stale."""
+        return False
 
-    def _match(self, cache: PrefixCache) -> None:
-        self.match: Match = cache.match(self.key, self.req.extra_key)
-        self.extend_len = self.req.seq_len - self.match.cached_len
+    @property
+    def extend_len(self) -> int:
         """Tokens to compute if it were admitted now."""
+        return self.req.seq_len - self.cached_len
 
 
-def fcfs(candidates: list[Candidate]) -> list[Candidate]:
+@dataclass(frozen=True)
+class Order:
+    """`key` sorts candidates. `number`, if there is one, is called with all of them at the start of a pass and sets their turns."""
+
+    key: Callable[[Candidate], Key]
+    number: Callable[[Collection[Candidate], PrefixCache], None] | None = None
+
+
+def fcfs(candidate: Candidate) -> Key:
     """First come, first served."""
-    return sorted(candidates, key=lambda c: c.req.arrival)
+    return (candidate.req.arrival,)
 
 
-def prefix(candidates: list[Candidate]) -> list[Candidate]:
-    """Fewest tokens to compute first; ties to the cached prefix that most waiting and running requests share."""
-    waiting_at = Counter(c.match.node for c in candidates)
-
-    def key(c: Candidate) -> tuple[int, int, int]:
-        node = c.match.node
-        sharers = waiting_at[node] + node.lock_ref if c.match.cached_len else 0
-        return c.extend_len, -sharers, c.req.arrival
-
-    return sorted(candidates, key=key)
+def prefix(candidate: Candidate) -> Key:
+    """Fewest tokens to compute first; ties to the longest cached prefix."""
+    return candidate.extend_len, -candidate.cached_len, candidate.req.arrival
 
 
-def tree(candidates: list[Candidate]) -> list[Candidate]:
-    """Depth first through the tree, the branch with most waiting requests first; within a node, fewest tokens to compute."""
+def tree(candidate: Candidate) -> Key:
+    """Depth first through the tree, as `number_by_tree` went."""
+    return candidate.turn, candidate.req.arrival
+
+
+def number_by_tree(candidates: Collection[Candidate], cache: PrefixCache) -> None:
+    """Depth first, the branch with most waiting requests first; within a node, fewest tokens to compute. O(candidates)."""
     ending_at: dict[Node, list[Candidate]] = defaultdict(list)
     for c in candidates:
-        ending_at[c.match.node].append(c)
+        node = c.place.node
+        ending_at[node if isinstance(node, Node) else cache.tree.find_root(node)].append(c)
     roots, children = _paths_to(ending_at)
-    post_order = _post_order(roots, children)
     weight: dict[Node, int] = {}
-    for node in post_order:
+    for node in _post_order(roots, children):
         weight[node] = len(ending_at.get(node, ())) + sum(weight[child] for child in children[node])
 
     def heaviest_first(node: Node) -> tuple[int, int]:
@@ -76,10 +86,11 @@ def tree(candidates: list[Candidate]) -> list[Candidate]:
 
     for siblings in children.values():
         siblings.sort(key=heaviest_first)
-    ordered = []
+    turn = 0
     for node in _post_order(sorted(roots, key=heaviest_first), children):
-        ordered += sorted(ending_at.get(node, ()), key=lambda c: (c.extend_len, c.req.arrival))
-    return ordered
+        for c in sorted(ending_at.get(node, ()), key=lambda c: (c.extend_len, c.req.arrival)):
+            c.turn = turn
+            turn += 1
 
 
 def _paths_to(nodes: dict[Node, list[Candidate]]) -> tuple[list[Node], dict[Node, list[Node]]]:
@@ -113,7 +124,7 @@ def _post_order(roots: list[Node], children: dict[Node, list[Node]]) -> list[Nod
     return ordered[::-1]
 
 
-ORDERS: dict[str, Order] = {"prefix": prefix, "tree": tree, "fcfs": fcfs}
+ORDERS = {"prefix": Order(prefix), "tree": Order(tree, number_by_tree), "fcfs": Order(fcfs)}
 
 
 def find_order(name: str) -> Order:
@@ -122,14 +133,3 @@ def find_order(name: str) -> Order:
         return ORDERS[name]
     except KeyError:
         raise ConfigError(f"--order is {name!r}: must be one of {', '.join(ORDERS)}") from None
-
-
-def rank(candidates: list[Candidate], order: Order, max_passed_over: int) -> list[Candidate]:
-    """The candidates in the order in which they are to be admitted."""
-    starved = [c for c in candidates if c.req.passed_over >= max_passed_over]
-    if starved:
-        starved.sort(key=lambda c: (-c.req.priority, c.req.arrival))
-        candidates = [c for c in candidates if c.req.passed_over < max_passed_over]
-    ordered = order(candidates)
-    ordered.sort(key=lambda c: -c.req.priority)
-    return starved + ordered

@@ -5,30 +5,27 @@ goes to new requests that need only this one. A request that is admitted gets sl
 more at a time, or for as many as its grammar forced. When the pool can't give them, the request that matters least is preempted:
 what it computed is published, so that it resumes from the cache.
 
-Invariants: a running request has a lease, a row of the slot table, and slots for all
-its tokens when they are planned; a waiting one has nothing.
+Invariants: a running request has a lease, a row of the slot table, and slots for all its tokens when they are planned; a waiting
+one has nothing.
 """
 
-from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Mapping
 
 from radixserve.batch import ForwardBatch
 from radixserve.cache.prefix_cache import PrefixCache
+from radixserve.cache.radix_tree import Node
 from radixserve.cache.slot_table import SlotTable
 from radixserve.errors import OutOfSlotsError
 from radixserve.messages import FinishReason
-from radixserve.req import ExtraKey, Req
-from radixserve.scheduler.admission import Candidate, Order, rank
+from radixserve.req import Req
+from radixserve.scheduler.admission import Candidate, Order
 from radixserve.scheduler.events import Admitted, Admitting, Leaving, SchedulerEvent, SchedulerListener
 from radixserve.scheduler.layout import Layout
-
-MIN_SHARED_TOKENS = 16
-"""A request waits for another's prefix when they share at least this many tokens that were not cached when that one began (or all
-that are left). Fewer cost less to compute twice than a step of waiting does."""
+from radixserve.scheduler.queue import Queue
 
 
 class Scheduler:
-    """Queues of one engine, over its cache."""
+    """What runs and what waits in one engine, over its cache."""
 
     def __init__(
         self,
@@ -44,14 +41,22 @@ class Scheduler:
         self.slot_table = slot_table
         self._layout = Layout(slot_table.table)
         self.running: list[Req] = []
-        self.waiting: dict[str, Candidate] = {}
         self.num_preemptions = 0
         self.listeners: list[SchedulerListener] = []
         """Called with every event, in this order."""
-        self._order = order
+        self._queue = Queue(cache, order, max_passed_over)
         self.max_batch_tokens = max_batch_tokens
-        self._max_passed_over = max_passed_over
         self._decode_reserve = decode_reserve
+
+    @property
+    def waiting(self) -> Mapping[str, Candidate]:
+        """By request id, in the order in which they began to wait."""
+        return self._queue.candidates
+
+    @property
+    def has_place(self) -> bool:
+        """Whether one request more may run, if the pool has room for it."""
+        return self.slot_table.num_free_rows > 0
 
     @property
     def has_work(self) -> bool:
@@ -64,7 +69,7 @@ class Scheduler:
 
     def add(self, req: Req) -> None:
         """Puts a request into the queue. It must fit the pool when alone: `Limits.check` has seen to that."""
-        self.waiting[req.rid] = Candidate(req, self.cache)
+        self._queue.add(req)
 
     def plan(self) -> ForwardBatch | None:
         """The next step, or None when nothing waits or runs. Admits and preempts; moves no KV. The last one's batch is spent."""
@@ -99,7 +104,7 @@ class Scheduler:
     def finish(self, req: Req, reason: FinishReason) -> None:
         """Ends a running or waiting request: publishes what it computed and gives back everything it held."""
         req.finish_reason = reason
-        if self.waiting.pop(req.rid, None) is None:
+        if not self._queue.remove(req.rid):
             self._leave(req)
 
     # Admission
@@ -109,22 +114,16 @@ class Scheduler:
 
         `whole`: only such that can be computed to their end within the budget.
         """
-        if not self.waiting or budget <= 0 or not self.slot_table.num_free_rows:
+        if not self.waiting or budget <= 0 or not self.has_place:
             return
-        in_flight = _InFlight(self.running, self.cache)
-        reserved = sum(self._still_to_generate(req) for req in self.running)
-        latest = -1
-        for candidate in self._in_order(in_flight):
-            if budget <= 0 or not self.slot_table.num_free_rows:
-                break
+        self._queue.begin_pass(self.running)
+        reserved = sum(map(self._still_to_generate, self.running))
+        while budget > 0 and self.has_place and (candidate := self._queue.first()) is not None:
             req = candidate.req
             reserved += self._still_to_generate(req)
             if (whole and candidate.extend_len > budget) or not self._start(candidate, reserved):
                 break
-            in_flight.add(req)
             budget -= chunks.add(req)
-            latest = max(latest, req.arrival)
-        self._count_passed_over(latest, in_flight)
 
     def missing_room(self, budget: int, *, whole: bool) -> int | None:
         """By how many slots the pool is too short for the request that `plan` would admit next with such a budget, 0 if it isn't.
@@ -133,23 +132,17 @@ class Scheduler:
         """
         if budget <= 0:
             return None
-        candidate = next(self._in_order(_InFlight(self.running, self.cache)), None)
+        self._queue.begin_pass(self.running)
+        candidate = self._queue.first()
         if candidate is None or (whole and candidate.extend_len > budget):
             return None
-        reserved = sum(self._still_to_generate(req) for req in [*self.running, candidate.req])
+        reserved = sum(map(self._still_to_generate, [*self.running, candidate.req]))
         return max(self._shortage(candidate, reserved), 0) if self.running else 0
 
-    def _in_order(self, in_flight: "_InFlight") -> Iterator[Candidate]:
-        """The waiting requests as they are to be admitted, but for those that wait for a prefix which is being computed.
-
-        `in_flight` may grow, and the tree change, between one and the next.
-        """
-        for candidate in self.waiting.values():
-            candidate.refresh(self.cache)
-        for candidate in rank(list(self.waiting.values()), self._order, self._max_passed_over):
-            candidate.refresh(self.cache)
-            if candidate.req.passed_over >= self._max_passed_over or not in_flight.covers(candidate):
-                yield candidate
+    def has_waiting_at(self, node: Node) -> bool:
+        """Whether what the tree holds for a waiting request ends in the edge of `node`, or at its end."""
+        self._queue.begin_pass(self.running)
+        return self._queue.has_match_at(node)
 
     def _start(self, candidate: Candidate, reserved: int) -> bool:
         """Moves one request from waiting to running, if the pool has room for it and `reserved` slots more."""
@@ -164,7 +157,7 @@ class Scheduler:
             req.cached_len = req.computed_len
         req.row = self.slot_table.take_row()
         self.slot_table.write(req.row, 0, req.lease.slots)
-        del self.waiting[req.rid]
+        self._queue.admit(candidate)
         self.running.append(req)
         self._tell(Admitted, req)
         return True
@@ -181,12 +174,6 @@ class Scheduler:
     def _still_to_generate(self, req: Req) -> int:
         """Slots to keep for the rest of its answer; the last token needs none."""
         return max(min(req.max_tokens - len(req.output_ids) - 1, self._decode_reserve), 0)
-
-    def _count_passed_over(self, latest: int, in_flight: "_InFlight") -> None:
-        """Counts a pass that admitted arrivals up to `latest`. Who waits for a prefix that is being computed is not passed over."""
-        for candidate in self.waiting.values():
-            if candidate.req.arrival < latest and not in_flight.covers(candidate):
-                candidate.req.passed_over += 1
 
     # Running requests
 
@@ -248,44 +235,3 @@ class _Chunks:
             self.planned.append((req, extend_len))
             self.budget -= extend_len
         return extend_len
-
-
-class _InFlight:
-    """The prefixes that running requests are computing, found by what comes next: where, and their first page.
-
-    There are none without a cache: nobody would publish them.
-    """
-
-    def __init__(self, running: list[Req], cache: PrefixCache) -> None:
-        self._enabled = cache.enabled
-        self._page_size = cache.page_size
-        self._found: dict[tuple[ExtraKey, int, bytes], list[tuple[bytes, int]]] = defaultdict(list)
-        for req in running:
-            self.add(req)
-
-    def add(self, req: Req) -> None:
-        """Counts a request in, unless it will publish no more than its last token: whole pages alone are published."""
-        if not self._enabled or req.extend_len <= 1:
-            return
-        assert req.lease is not None
-        start, end = req.lease.tree_len, min(req.seq_len - 1, req.seq_len - req.seq_len % self._page_size)
-        if end > start:
-            key = req.tokens(end)
-            self._found[req.extra_key, start, self._page(key, start)].append((key, req.lease.cached_len))
-
-    def covers(self, candidate: Candidate) -> bool:
-        """Whether a running request computes what the candidate would compute first.
-
-        They must share MIN_SHARED_TOKENS from where the running one began, or all that the candidate has left.
-        """
-        start, key = candidate.match.path_len, candidate.key
-        next_page = self._page(key, start)
-        if not next_page:
-            return False
-        return any(
-            other.startswith(key[: max((began + MIN_SHARED_TOKENS) * 4, start * 4 + len(next_page))])
-            for other, began in self._found.get((candidate.req.extra_key, start, next_page), ())
-        )
-
-    def _page(self, key: bytes, start: int) -> bytes:
-        return key[start * 4 : (start + self._page_size) * 4]

@@ -67,7 +67,7 @@ def find_steady(scheduler: Scheduler, left: Callable[[Req], int]) -> Steady | No
     if num_steps < 1 or len(decodes) > scheduler.max_batch_tokens or not scheduler.running:
         return None
     num_steps = min(num_steps, _steps_without_eviction(scheduler, decodes, num_steps))
-    if scheduler.waiting and scheduler.slot_table.num_free_rows:
+    if scheduler.waiting and scheduler.has_place:
         num_steps = min(num_steps, _steps_without_admission(scheduler, decodes, prefill))
     return Steady(decodes, prefill, chunk, num_steps) if num_steps > 0 else None
 
@@ -99,10 +99,8 @@ def _steps_without_admission(scheduler: Scheduler, decodes: list[Req], prefill: 
     """
     budget = scheduler.max_batch_tokens - len(decodes)
     missing = scheduler.missing_room(budget // 2 if prefill is not None else budget, whole=prefill is not None)
-    if prefill is not None and prefill.lease is not None:
-        end = prefill.lease.node
-        if any(candidate.match.node is end for candidate in scheduler.waiting.values()):
-            return 0
+    if prefill is not None and prefill.lease is not None and scheduler.has_waiting_at(prefill.lease.node):
+        return 0
     if missing is None:
         return 1 << 30
     return -(-missing // max(len(decodes), 1))

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from radixserve.cache.eviction import LRU, EvictionQueue
+from radixserve.cache.followed import FollowedMatch
 from radixserve.cache.prefix_cache import Lease, PrefixCache
 from radixserve.cache.radix_tree import Node
 from radixserve.errors import BusyError, LockError, OutOfSlotsError
@@ -281,35 +282,59 @@ def test_namespaces_share_nothing_and_leave_nothing() -> None:
     assert not cache.tree.roots
 
 
-def test_a_match_goes_stale_when_its_namespace_gets_a_root_or_its_node_a_child() -> None:
+def follow(cache: PrefixCache, tokens: bytes) -> FollowedMatch:
+    match = FollowedMatch(tokens, SHARED)
+    cache.follow(match)
+    return match
+
+
+def test_a_followed_match_is_reported_when_it_may_become_longer_and_not_otherwise() -> None:
     cache, tokens = PrefixCache(100), numbered(0, 10)
-    before = cache.match(tokens)
-    assert cache.is_current(before)
+    match = follow(cache, tokens)
+    serve(cache, numbered(50, 55))  # gives the namespace its root
+    assert not cache.take_changed()
     serve(cache, tokens[:20])
-    assert not cache.is_current(before)
-    found = cache.match(tokens)
-    serve(cache, numbered(50, 55))
-    assert cache.is_current(found)
+    assert cache.take_changed() == [match]
+    cache.follow(match)
+    assert match.cached_len == 5
+    serve(cache, tokens[:20] + numbered(70, 75))
+    serve(cache, tokens[:8] + numbered(70, 75))  # splits what it found
+    assert not cache.take_changed()
     serve(cache, tokens)
-    assert not cache.is_current(found)
-    found = cache.match(tokens)
+    assert cache.take_changed() == [match]
+    cache.follow(match)
+    assert match.cached_len == 10
     cache.flush()
-    assert not cache.is_current(found)
+    assert cache.take_changed() == [match]
+    cache.follow(match)
+    assert match.cached_len == 0
 
 
-def test_a_match_goes_stale_when_what_it_found_is_evicted() -> None:
+def test_a_followed_match_is_reported_when_what_it_found_is_evicted() -> None:
     cache, tokens = PrefixCache(100), numbered(0, 10)
     serve(cache, tokens)
-    found = cache.match(tokens)
+    match = follow(cache, tokens)
     cache.evict(10)
-    assert not cache.is_current(found)
+    assert cache.take_changed() == [match]
     cache = PrefixCache(100, page_size=4)
     serve(cache, numbered(0, 4))
     serve(cache, numbered(0, 8))
-    found = cache.match(numbered(0, 6))  # ends in the first node, and would copy from a page below it
-    assert (found.path_len, found.cached_len) == (4, 6)
+    match = follow(cache, numbered(0, 6))  # ends in the first node, and would copy from a page below it
+    assert (match.path_len, match.cached_len) == (4, 6)
     cache.evict(4)
-    assert not cache.is_current(found)
+    assert cache.take_changed() == [match]
+    cache.follow(match)
+    assert (match.path_len, match.cached_len) == (4, 4)
+
+
+def test_a_match_that_is_no_longer_followed_is_not_reported() -> None:
+    cache = PrefixCache(100)
+    before, after = follow(cache, numbered(0, 10)), follow(cache, numbered(0, 10))
+    cache.unfollow(before)
+    serve(cache, numbered(0, 5))
+    cache.unfollow(after)
+    assert not cache.take_changed()
+    assert not list(cache.tree.followed)
 
 
 def test_flush_is_refused_while_a_request_holds_anything_even_nothing() -> None:

@@ -5,6 +5,7 @@ import pytest
 from radixserve.messages import AbortRequest, FlushRequest, GenerateRequest, RequestFailed
 from radixserve.req import token_bytes
 from radixserve.sampling_params import SamplingParams
+from radixserve.scheduler.events import Admitting, SchedulerEvent
 from tests.hash_runner import hash_engine, solo
 from tests.traffic import Traffic
 
@@ -23,23 +24,60 @@ def test_a_step_mixes_decodes_and_chunks_within_the_budget() -> None:
     assert batches == [[1, 9], [1, 9], [1, 9], [1, 3]]
 
 
-def test_a_cold_request_is_admitted_within_the_bound_while_hot_ones_keep_coming() -> None:
-    """Case: longest-prefix order starved cold requests."""
-    engine = hash_engine(2000, max_batch_tokens=64, max_running=1, max_passed_over=20)
+def passed_by(traffic: Traffic, rid: str) -> int:
+    """How many requests that came later than `rid` were admitted before it."""
+    return sum(int(other) > int(rid) for other in traffic.ended) + sum(
+        int(req.rid) > int(rid) for req in traffic.engine.scheduler.running
+    )
+
+
+@pytest.mark.parametrize("max_running", [1, 4, 24])
+@pytest.mark.parametrize("order", ["prefix", "tree"])
+def test_a_cold_request_is_passed_over_no_more_often_than_the_bound_says(order: str, max_running: int) -> None:
+    """Case: longest-prefix order starved cold requests. Case: a bound of steps let many pass in each."""
+    engine = hash_engine(640, max_batch_tokens=256, max_running=max_running, max_passed_over=20, order=order)
     traffic = Traffic(engine)
     hot = [1] * 40
     traffic.send([*hot, 2], 1)
     traffic.run()
-    for i in range(4):
-        traffic.send([*hot, i], 1)
-    cold = traffic.send([3] * 60, 1)
+    for i in range(24):
+        traffic.send([*hot, i], 3)
+    cold = traffic.send([3] * 224, 1)
     for i in range(500):
-        traffic.send([*hot, i % 50, i // 50], 1)
+        for j in range(24):
+            traffic.send([*hot, j, i % 50, i // 50], 3)
+        passed = passed_by(traffic, cold)
         traffic.step()
-        if cold in traffic.ended:
+        if cold not in engine.scheduler.waiting:
             break
-    assert traffic.ended[cold] == "length"
-    assert 15 <= i <= 25  # it was passed over, and then it was not
+    assert cold not in engine.scheduler.waiting
+    assert passed <= 20
+    assert passed_by(traffic, cold) >= 20  # it was passed over, and then it was not
+
+
+def test_each_of_many_is_passed_over_no_more_often_than_the_bound_says() -> None:
+    """Also those that were preempted, or waited for a prefix, or came when others had been passed over already."""
+    engine = hash_engine(400, max_batch_tokens=64, max_running=6, max_passed_over=5)
+    traffic = Traffic(engine)
+    hot = [1] * 40
+    started: list[int] = []
+
+    def note(event: SchedulerEvent) -> None:
+        if isinstance(event, Admitting) and event.req.cached_len is None:
+            started.append(event.req.arrival)
+
+    engine.scheduler.listeners.append(note)
+    traffic.send([*hot, 2], 1)
+    traffic.run()
+    for i in range(60):
+        traffic.send([*hot, i % 50], 2)
+        traffic.send([i % 7 + 2] * (i % 30 + 1), 2)
+        if i % 3 == 0:
+            traffic.step()
+    traffic.run()
+    assert sorted(started) == list(range(121))
+    passed = [sum(other > arrival for other in started[:at]) for at, arrival in enumerate(started)]
+    assert max(passed) == 5
 
 
 def test_who_waited_for_an_aborted_prefix_can_be_passed_over_like_all_others() -> None:
@@ -57,11 +95,28 @@ def test_who_waited_for_an_aborted_prefix_can_be_passed_over_like_all_others() -
     for i in range(500):
         for j in range(4):
             traffic.send([*hot, j, i % 50, i // 50], 1)
+        passed = passed_by(traffic, waits)
         traffic.step()
         if waits in traffic.ended:
             break
     assert traffic.ended[waits] == "length"
-    assert 15 <= i <= 30
+    assert 15 <= passed <= 30
+
+
+def test_who_waits_for_a_prefix_goes_on_waiting_however_many_pass() -> None:
+    engine = hash_engine(2000, max_batch_tokens=32, max_running=8, max_passed_over=3)
+    traffic = Traffic(engine)
+    traffic.send([1] * 40, 1)
+    traffic.run()
+    traffic.send([3] * 400, 1)
+    traffic.step()
+    waits = traffic.send([*[3] * 399, 4], 1)
+    for i in range(20):
+        traffic.send([*[1] * 39, i], 1)
+    while waits not in traffic.ended:
+        assert traffic.engine.has_work
+        traffic.step()
+    assert traffic.cached[waits] == 399
 
 
 def test_without_a_cache_nobody_waits_for_a_prefix() -> None:
@@ -225,8 +280,9 @@ def test_a_pass_over_a_long_queue_matches_only_what_changed() -> None:
         engine.receive(GenerateRequest(f"w{i}", token_bytes([i % 40 + 2] * 1000), SamplingParams(max_tokens=1)))
     engine.step()
     matches = []
-    match = engine.cache.match
+    match, follow = engine.cache.match, engine.cache.follow
     engine.cache.match = lambda *args: matches.append(args) or match(*args)
+    engine.cache.follow = lambda *args: matches.append(args) or follow(*args)
     for _ in range(30):
         engine.step()
     assert len(engine.scheduler.waiting) == 2000
