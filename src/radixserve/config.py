@@ -94,7 +94,7 @@ class EngineConfig:
     """Order of admission: prefix (fewest tokens to compute first), tree (depth first, heaviest branch first) or fcfs."""
 
     max_running: int = 64
-    """Requests that run at once; more wait."""
+    """Requests that run at once, at most as many as --max-batch-tokens: each running one gets a token a step. More wait."""
 
     max_batch_tokens: int = 512
     """Tokens computed in one step: decodes first, then chunks of prompts."""

@@ -11,7 +11,7 @@ Invariants:
 - Nothing depends on wall-clock time, on the order of a set, or on addresses: the same calls give the same slots and victims.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -34,7 +34,7 @@ from radixserve.cache.evictor import LEAST_TAIL, Evictor
 from radixserve.cache.followed import FollowedMatch
 from radixserve.cache.lease import Lease, Match
 from radixserve.cache.radix_tree import Node, RadixTree, Root, Walk
-from radixserve.cache.slot_pool import SlotPool
+from radixserve.cache.slot_pool import SlotPool, Slots
 from radixserve.errors import BusyError, LockError, OutOfSlotsError
 from radixserve.req import SHARED, ExtraKey
 
@@ -196,6 +196,17 @@ class PrefixCache:
             self._request_size += needed
         if lease.source is not None and lease.copy is None and lease.num_slots >= lease.cached_len:
             lease.copy = lease.source[0], lease.slots[lease.tree_len : lease.cached_len].copy()
+
+    def extend_by_page(self, leases: Sequence[Lease]) -> Slots:
+        """Gives each lease one page of slots more, in this order: as `extend` would, but at once, and of the free ones alone.
+
+        Returns the slots, int32 [len(leases) * page_size]. Raises OutOfSlotsError, with nothing changed, if too few are free.
+        """
+        slots = self.pool.alloc(len(leases) * self.page_size)
+        for lease, page in zip(leases, slots.reshape(-1, self.page_size), strict=True):
+            lease.grow(self.page_size)[:] = page
+        self._request_size += len(slots)
+        return slots
 
     def finish_copy(self, lease: Lease) -> None:
         """Tells that the KV of `lease.copy` has been copied: its source is let go. Nothing happens where there is no copy."""

@@ -37,3 +37,12 @@ class SlotTable:
             self._host[row, start : start + len(slots)] = slots
         else:
             self.table[row, start : start + len(slots)] = torch.from_numpy(slots)
+
+    def write_pages(self, rows: list[int], starts: list[int], slots: np.ndarray) -> None:
+        """Sets the positions of one page from `starts[i]` on in each row `rows[i]`. `slots`: int32, as many a row."""
+        pages = slots.reshape(len(rows), -1)
+        at = np.array(rows)[:, None], np.array(starts)[:, None] + np.arange(pages.shape[1])
+        if self._host is not None:
+            self._host[at] = pages
+        else:
+            self.table[tuple(map(torch.from_numpy, at))] = torch.from_numpy(pages).to(self.table.device)

@@ -112,4 +112,4 @@ def _scored_run(req: Req, start: int, end: int, row: int) -> list[ScoredRun]:
 
 def _slot(req: Req, position: int) -> int:
     assert req.lease is not None
-    return int(req.lease.buffer[position])
+    return req.lease.buffer.item(position)

@@ -6,7 +6,7 @@ more at a time, or for as many as its grammar forced. When the pool can't give t
 what it computed is published, so that it resumes from the cache.
 
 Invariants: a running request has a lease, a row of the slot table, and slots for all its tokens when they are planned; a waiting
-one has nothing.
+one has nothing. No more requests run than a step computes tokens, so that each can have one.
 """
 
 from collections.abc import Mapping
@@ -56,7 +56,7 @@ class Scheduler:
     @property
     def has_place(self) -> bool:
         """Whether one request more may run, if the pool has room for it."""
-        return self.slot_table.num_free_rows > 0
+        return self.slot_table.num_free_rows > 0 and len(self.running) < self.max_batch_tokens
 
     @property
     def has_work(self) -> bool:
@@ -74,15 +74,14 @@ class Scheduler:
     def plan(self) -> ForwardBatch | None:
         """The next step, or None when nothing waits or runs. Admits and preempts; moves no KV. The last one's batch is spent."""
         self.running.sort(key=self.importance)
+        self._make_room()
         chunks = _Chunks(self.max_batch_tokens)
-        prefills = []
-        for req in list(self.running):
-            if chunks.budget <= 0 or not self._make_room(req):
-                continue
-            if req.extend_len == 1 or req.computed_len >= req.prompt_len:
-                chunks.add(req)
-            else:
-                prefills.append(req)
+        decodes: list[Req] = []
+        prefills: list[Req] = []
+        for req in self.running:
+            (decodes if req.extend_len == 1 or req.computed_len >= req.prompt_len else prefills).append(req)
+        for number, req in enumerate(decodes, 1):
+            chunks.add(req, keep=len(decodes) - number)
         if prefills:
             self._admit(chunks, chunks.budget // 2, whole=True)
         for req in prefills:
@@ -177,20 +176,32 @@ class Scheduler:
 
     # Running requests
 
-    def _make_room(self, req: Req) -> bool:
-        """Gives a decoding request the slots of its next tokens, preempting others for it; False when it was preempted itself."""
+    def _make_room(self) -> None:
+        """Gives decoding requests the slots of their next tokens: in one go while the pool has free ones for all."""
+        short = [req for req in self.running if req.lease is not None and req.seq_len > req.lease.num_slots]
+        if not short:
+            return
+        leases = [req.lease for req in short if req.lease is not None]
+        page_size = self.cache.page_size
+        one_each = all(req.seq_len <= lease.num_slots + page_size for req, lease in zip(short, leases, strict=True))
+        if one_each and len(short) * page_size <= self.cache.free_size:
+            starts = [lease.num_slots for lease in leases]
+            self.slot_table.write_pages([req.row for req in short], starts, self.cache.extend_by_page(leases))
+        else:
+            for req in short:
+                self._make_room_for(req)
+
+    def _make_room_for(self, req: Req) -> None:
+        """Gives a request the slots of its next tokens, preempting the least important until there are enough, itself at last."""
         while req.lease is not None:
-            held = len(req.lease.slots)
-            if req.seq_len <= held:
-                return True
+            held = req.lease.num_slots
             try:
                 self.cache.extend(req.lease, req.seq_len)
             except OutOfSlotsError:
                 self._preempt(self.running[-1])
             else:
                 self.slot_table.write(req.row, held, req.lease.slots[held:])
-                return True
-        return False
+                return
 
     def _preempt(self, req: Req) -> None:
         """Sends a running request back to the queue. Its arrival number keeps its place there."""
@@ -228,9 +239,9 @@ class _Chunks:
         self.budget = budget
         self.planned: list[tuple[Req, int]] = []
 
-    def add(self, req: Req) -> int:
-        """Plans as much of a request as the budget allows; returns how much that is."""
-        extend_len = min(req.extend_len, self.budget)
+    def add(self, req: Req, *, keep: int = 0) -> int:
+        """Plans as much of a request as the budget allows when it keeps some for others; returns how much that is."""
+        extend_len = min(req.extend_len, self.budget - keep)
         if extend_len > 0:
             self.planned.append((req, extend_len))
             self.budget -= extend_len

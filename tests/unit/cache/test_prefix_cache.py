@@ -337,6 +337,29 @@ def test_a_match_that_is_no_longer_followed_is_not_reported() -> None:
     assert not list(cache.tree.followed)
 
 
+def test_pages_taken_at_once_are_those_taken_one_by_one() -> None:
+    slots = []
+    for at_once in (True, False):
+        cache = PrefixCache(24, page_size=2)
+        leases = [cache.acquire(b"") for _ in range(3)]
+        for lease in leases:
+            cache.extend(lease, 2)
+        if at_once:
+            assert cache.extend_by_page(leases).tolist() == [lease.slots[at] for lease in leases for at in (2, 3)]
+        else:
+            for lease in leases:
+                cache.extend(lease, 4)
+        cache.check()
+        slots.append([lease.slots.tolist() for lease in leases])
+        for lease in leases * 4:
+            if cache.free_size >= 2:
+                cache.extend_by_page([lease])
+        with pytest.raises(OutOfSlotsError):
+            cache.extend_by_page([leases[0]])
+        cache.check()
+    assert slots[0] == slots[1]
+
+
 def test_flush_is_refused_while_a_request_holds_anything_even_nothing() -> None:
     cache = PrefixCache(8)
     lease = cache.acquire(b"")

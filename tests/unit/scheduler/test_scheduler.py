@@ -119,6 +119,21 @@ def test_who_waits_for_a_prefix_goes_on_waiting_however_many_pass() -> None:
     assert traffic.cached[waits] == 399
 
 
+@pytest.mark.parametrize(("max_running", "max_batch_tokens"), [(8, 3), (64, 1), (5, 5)])
+def test_no_more_requests_run_than_a_step_has_tokens(max_running: int, max_batch_tokens: int) -> None:
+    """Case: the latest of those that ran got no token until others had ended."""
+    engine = hash_engine(400, max_batch_tokens=max_batch_tokens, max_running=max_running)
+    traffic = Traffic(engine)
+    for i in range(10):
+        traffic.send([i], 12)
+    while engine.has_work:
+        before = {req.rid: len(req.output_ids) for req in engine.scheduler.running if req.output_ids}
+        traffic.step()
+        assert len(engine.scheduler.running) <= max_batch_tokens
+        assert all(len(traffic.answers[rid]) == number + 1 for rid, number in before.items())
+    assert all(traffic.answers[rid] == solo(prompt, n) for rid, (prompt, n) in traffic.asked.items())
+
+
 def test_without_a_cache_nobody_waits_for_a_prefix() -> None:
     engine = hash_engine(2000, max_batch_tokens=64, prefix_cache=False)
     traffic = Traffic(engine)
