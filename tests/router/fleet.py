@@ -16,6 +16,8 @@ PROGRAM = f"""
 import json, os, sys
 os.environ |= {TOKEN}
 from radixserve.config import EngineConfig, ReplicaConfig, ServerConfig
+from radixserve.router.settings import own_ray_environment
+os.environ |= own_ray_environment(os.environ)
 from radixserve.router.local import serve_replicas
 engine, server = (json.loads(text) for text in sys.argv[1:])
 sys.exit(serve_replicas(EngineConfig(**engine), ServerConfig(**server), ReplicaConfig(replicas=2)))

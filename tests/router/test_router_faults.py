@@ -12,6 +12,7 @@ import httpx
 import psutil
 import pytest
 
+from radixserve.router.settings import own_ray_environment
 from tests.router.fleet import LONG, SETTINGS, TOKEN, ask, processes, replicas, stream, wait_for_two, wait_quiet
 from tests.server.running import ROOT, RunningServer, frames, wait_until
 
@@ -108,7 +109,7 @@ def test_a_replica_that_leaves_finishes_what_it_has(fleet: RunningServer) -> Non
         long = [pool.submit(stream, fleet, f"{number} leaving", 4000) for number in range(2)]
         wait_until(lambda: sum(stats["num_running"] for stats in replicas(fleet).values()) == 2)
         command = [sys.executable, "-c", REDEPLOY, address, settings["model"], json.dumps(SETTINGS)]
-        environment = os.environ | TOKEN | {"PYTHONPATH": str(ROOT / "src")}
+        environment = os.environ | own_ray_environment({}) | TOKEN | {"PYTHONPATH": str(ROOT / "src")}
         deployed = subprocess.run(command, env=environment, stderr=subprocess.PIPE, text=True, timeout=60)
         assert deployed.returncode == 0, deployed.stderr
         assert not any(one.done() for one in long)

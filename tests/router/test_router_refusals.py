@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from radixserve.cli import main
+from radixserve.router.settings import own_ray_environment
 
 
 def run(capsys: pytest.CaptureFixture[str], *args: str) -> str:
@@ -35,6 +36,21 @@ def run(capsys: pytest.CaptureFixture[str], *args: str) -> str:
 )
 def test_settings_that_can_t_be_honoured(capsys: pytest.CaptureFixture[str], args: list[str], line: str) -> None:
     assert run(capsys, *args).startswith(line)
+
+
+@pytest.mark.parametrize("mode", ["disabled", "DISABLED", "k8s"])
+def test_a_ray_that_asks_for_no_token(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
+    monkeypatch.setenv("RAY_AUTH_MODE", mode)
+    line = run(capsys, "--replicas", "2")
+    assert line == f"radixserve: RAY_AUTH_MODE is {mode!r}: then whoever reaches Ray can run code as this user; unset it"
+
+
+def test_a_ray_of_our_own_has_a_token_that_is_in_no_file() -> None:
+    first, second = own_ray_environment({}), own_ray_environment({"RAY_AUTH_MODE": "token"})
+    assert len(first["RAY_AUTH_TOKEN"]) == len(second["RAY_AUTH_TOKEN"]) == 64
+    assert first["RAY_AUTH_TOKEN"] != second["RAY_AUTH_TOKEN"]
+    for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+        assert "RAY_AUTH_TOKEN" not in own_ray_environment({name: "given"})
 
 
 def test_a_port_in_use(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,13 +2,15 @@
 
 import asyncio
 import concurrent.futures
+import ipaddress
 from collections.abc import Sequence
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 
-from tests.router.fleet import GREEDY, LONG, ask, counts, num_ended, replicas, stream, wait_for_two, wait_quiet
+from tests.router.fleet import GREEDY, LONG, ask, counts, num_ended, processes, replicas, stream, wait_for_two, wait_quiet
 from tests.server.running import RunningServer, frames, wait_until
 
 PREFIX_LEN = 320
@@ -136,3 +138,16 @@ def test_acts_name_a_replica_and_a_flush_empties_all(fleet: RunningServer) -> No
     wait_quiet(fleet)
     assert fleet.post("/flush_cache").json()["message"].count("flushed") == 2
     assert cached(ask(fleet, "pin this prompt")) == 0
+
+
+def test_ray_listens_where_only_this_machine_connects(fleet: RunningServer) -> None:
+    """But for a port of each replica's, where Ray Serve takes calls from its other machines, with the token."""
+    outside = []
+    front = psutil.Process(fleet.process.pid)
+    for process in [front, *front.children(recursive=True)]:
+        for connection in process.net_connections(kind="inet"):
+            address = ipaddress.ip_address(connection.laddr.ip) if connection.laddr else None
+            mapped = getattr(address, "ipv4_mapped", None) or address
+            if connection.status == psutil.CONN_LISTEN and mapped is not None and not mapped.is_loopback:
+                outside.append(process.pid)
+    assert sorted(outside) == sorted(process.pid for process in processes(fleet))

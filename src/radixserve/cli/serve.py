@@ -27,6 +27,8 @@ def serve(
         server = replace(server, api_key=os.environ.get(API_KEY_VARIABLE) or None)
     if not settings.wanted(replicas):
         return run_server(engine, server)
+    if replicas.ray_address is None:
+        os.environ.update(settings.own_ray_environment(os.environ))
     try:
         from radixserve.router.local import serve_replicas
     except ModuleNotFoundError as error:

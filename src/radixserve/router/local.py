@@ -1,6 +1,7 @@
 """`radixserve serve --replicas N`: the HTTP server in this process, the replicas on a Ray of their own or on a cluster.
 
-That Ray is started here and ends with this process, whatever ends it.
+That Ray is started here, in the environment that `settings.own_ray_environment` makes, and ends with this process, whatever ends
+it. Where that is a kill, two agents of Ray's that compute nothing stay for a minute or two: they tell a head that is gone.
 """
 
 import logging

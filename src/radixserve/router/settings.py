@@ -1,7 +1,9 @@
 """Which settings replicas can honour, and how those of one machine share it out. Nothing here needs Ray."""
 
 import dataclasses
+import secrets
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
@@ -26,6 +28,21 @@ def wanted(settings: ReplicaConfig) -> bool:
     if not several and settings.router != ReplicaConfig.router:
         raise ConfigError(f"--router is {settings.router}: there is one engine to choose; add --replicas 2 or more")
     return several
+
+
+def own_ray_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Variables for a Ray of this machine alone, to be set before Ray is imported.
+
+    It listens on the loopback address, and asks for a token that is in no file, unless `environment` has one. Raises ConfigError
+    where `environment` turns tokens off: any user of the machine could run code in that Ray.
+    """
+    mode = environment.get("RAY_AUTH_MODE", "token")
+    if mode.lower() != "token":
+        raise ConfigError(f"RAY_AUTH_MODE is {mode!r}: then whoever reaches Ray can run code as this user; unset it")
+    variables = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}  # off on Linux too: no other machine can join
+    if not environment.keys() & {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"}:
+        variables["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+    return variables
 
 
 def check(engine: EngineConfig) -> None:
