@@ -5,6 +5,7 @@ wraps every string of the vocabulary in memory maps, which takes seconds where t
 """
 
 import mmap
+import re
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,8 @@ _BOOL, _STRING, _ARRAY = 7, 8, 9
 _SCALARS = {0: "<u1", 1: "<i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", _BOOL: "?", 10: "<u8", 11: "<i8", 12: "<f8"}
 _LENGTH = struct.Struct("<Q")
 _DEFAULT_ALIGNMENT = 32
+_PART = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
+"""Name of one file of a model that was split by llama.cpp's gguf-split."""
 
 
 class TensorInfo(NamedTuple):
@@ -34,6 +37,23 @@ class GGUFHeader:
 
     metadata: dict[str, Any]
     tensors: dict[str, TensorInfo]
+
+
+def parts(path: Path) -> list[Path]:
+    """All files of the model that `path` belongs to, in order: one where it is not split. Raises ModelError if one is missing."""
+    match = _PART.fullmatch(path.name)
+    if match is None:
+        return [path]
+    count = int(match["count"])
+    files = [path.with_name(f"{match['stem']}-{number:05}-of-{match['count']}.gguf") for number in range(1, count + 1)]
+    if missing := [file for file in files if not file.is_file()]:
+        raise ModelError(f"{path} is one of {count} files of a model, and {missing[0].name} is not beside it: download all of them")
+    return files
+
+
+def first_part(path: Path) -> Path:
+    """The file of a model, split or not, that has its metadata."""
+    return parts(path)[0]
 
 
 def read_gguf_header(path: Path) -> GGUFHeader:

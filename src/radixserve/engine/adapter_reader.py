@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from radixserve.errors import ModelError, RankError
 from radixserve.messages import LoadAdapter
+from radixserve.model_files import shown
 
 logger = logging.getLogger(__name__)
 
@@ -99,4 +100,4 @@ class AdapterReader:
             raise
         except Exception as fault:  # an adapter that can't be had is no reason for the engine to end
             logger.exception("an adapter could not be read")
-            raise ModelError(f"{directory} could not be read: {type(fault).__name__}: {fault}") from fault
+            raise ModelError(f"{shown(directory)} could not be read: {shown(f'{type(fault).__name__}: {fault}')}") from fault

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from radixserve import heap
 from radixserve.errors import ModelError
 from radixserve.messages import UpdateWeightsRequest, WeightsRead
+from radixserve.model_files import shown
 from radixserve.models.decoder import AnyDecoder
 from radixserve.models.registry import resolve
 
@@ -108,6 +109,6 @@ class WeightsReader:
             error = str(fault)
         except Exception as fault:  # weights that can't be had are no reason for the engine to end
             logger.exception("the weights %.200r could not be read", message.model)
-            error = f"{message.model:.200} could not be read: {type(fault).__name__}: {fault}"
+            error = f"{shown(message.model)} could not be read: {shown(f'{type(fault).__name__}: {fault}')}"
         self._finished.put(WeightsRead(message.rid, message.model, path, error))
         self.on_read()

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 
 from radixserve.errors import ModelError
-from radixserve.models.adapter_config import AdapterConfig, read_adapter_config
+from radixserve.model_files import is_regular, reading, shown
+from radixserve.models.adapter_config import REMEDY, AdapterConfig, read_adapter_config
 from radixserve.models.checkpoint import expected_shapes, few
 from radixserve.models.config import ModelConfig
 from radixserve.models.low_rank import LowRank
@@ -51,8 +52,8 @@ class AdapterCheckpoint:
     def __init__(self, directory: Path, model: ModelConfig) -> None:
         self.config: AdapterConfig = read_adapter_config(directory)
         self._path = path = directory / "adapter_model.safetensors"
-        if not path.is_file():
-            raise ModelError(f"{directory} has no adapter_model.safetensors: save the adapter in this form")
+        if not is_regular(path):
+            raise ModelError(f"{shown(directory)} has no adapter_model.safetensors: save the adapter in this form")
         self._file = _open(path)
         names = list(self._file.keys())
         slices = {name: self._file.get_slice(name) for name in names}
@@ -64,7 +65,7 @@ class AdapterCheckpoint:
         if faults := [fault for module in self.modules if (fault := _fault(module, shapes, self.config, expected))]:
             made_for = self.config.base_model_name_or_path
             raise ModelError(
-                f"{directory} was made for another base{f' ({made_for})' if made_for else ''}: {few(faults, '; ')}; "
+                f"{shown(directory)} was made for another base{f' ({made_for})' if made_for else ''}: {few(faults, '; ')}; "
                 "serve it with its own"
             )
 
@@ -79,10 +80,8 @@ class AdapterCheckpoint:
 
 
 def _open(path: Path) -> Any:
-    try:
+    with reading(path, REMEDY):
         return safe_open(path, framework="pt")
-    except (OSError, SafetensorError) as error:
-        raise ModelError(f"{path} is broken: {error}; save the adapter again") from error
 
 
 def _modules(names: list[str], path: Path) -> list[str]:

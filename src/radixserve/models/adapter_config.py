@@ -1,6 +1,5 @@
 """`adapter_config.json` of a PEFT directory: how strong an adapter is, and what it asks for that can't be honoured."""
 
-import json
 import math
 import re
 from pathlib import Path
@@ -9,11 +8,15 @@ from typing import Any, TypeVar
 import msgspec
 
 from radixserve.errors import ModelError
+from radixserve.model_files import is_regular, read_json, reading, shown
 from radixserve.typed import read_fault
 
 T = TypeVar("T", int, float)
 
 MAX_RANK = 128
+REMEDY = "save the adapter again"
+PATTERN = re.compile(r"\^?(?:[\w-]|\\?\.)+\$?")
+"""Names of modules, or their ends, as PEFT writes them. It takes regular expressions too: those could run without an end."""
 
 REFUSED = {
     "use_dora": "DoRA",
@@ -60,45 +63,57 @@ class AdapterConfig(msgspec.Struct, frozen=True):
 def read_adapter_config(directory: Path) -> AdapterConfig:
     """Raises ModelError when the directory holds no LoRA, or one that can't be honoured."""
     path = directory / "adapter_config.json"
-    if not path.is_file():
-        raise ModelError(f"{directory} has no adapter_config.json: give a directory that PEFT's save_pretrained wrote")
+    if not is_regular(path):
+        raise ModelError(f"{shown(directory)} has no adapter_config.json: give a directory that PEFT's save_pretrained wrote")
     try:
-        fields: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        _refuse(fields, path)
-        config = msgspec.convert(fields, AdapterConfig)
-    except msgspec.ValidationError as error:
-        reason, place = read_fault(str(error))
-        raise ModelError(f"{path} is broken: {reason}{f' at {place}' if place else ''}; save the adapter again") from error
-    except (OSError, ValueError, AttributeError) as error:
-        raise ModelError(f"{path} is broken: {error}; save the adapter again") from error
+        with reading(path, REMEDY):
+            fields = read_json(path, remedy=REMEDY)
+            _refuse(fields, path)
+            config = msgspec.convert(fields, AdapterConfig)
+    except ModelError as error:
+        if not isinstance(error.__cause__, msgspec.ValidationError):
+            raise
+        reason, place = read_fault(str(error.__cause__))
+        raise ModelError(f"{shown(path)} is broken: {reason}{f' at {place}' if place else ''}; {REMEDY}") from error
     for pattern in (*(config.rank_pattern or {}), *(config.alpha_pattern or {})):
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            raise ModelError(f"{path} has the pattern {pattern!r}, which is broken: {error}; save the adapter again") from error
+        if not PATTERN.fullmatch(pattern):
+            raise ModelError(
+                f"{shown(path)} has the pattern {shown(repr(pattern))}: only names of modules and their ends are "
+                "supported, no regular expressions; write one entry a module"
+            )
+    if not math.isfinite(config.lora_alpha) or not all(map(math.isfinite, (config.alpha_pattern or {}).values())):
+        raise ModelError(f"{shown(path)} has an alpha that is no finite number; {REMEDY}")
     for rank in (config.r, *(config.rank_pattern or {}).values()):
         if not 1 <= rank <= MAX_RANK:
-            raise ModelError(f"{path} has rank {rank}: must be between 1 and {MAX_RANK}")
+            raise ModelError(f"{shown(path)} has rank {rank}: must be between 1 and {MAX_RANK}")
     return config
 
 
 def _refuse(fields: dict[str, Any], path: Path) -> None:
     kind = fields.get("peft_type")
     if kind != "LORA":
-        raise ModelError(f"{path} has peft_type {kind!r}: only LORA is supported")
+        raise ModelError(f"{shown(path)} has peft_type {shown(repr(kind))}: only LORA is supported")
     for name, what in REFUSED.items():
         if fields.get(name):
-            raise ModelError(f"{path} asks for {what} ({name}), which is not supported: train the adapter without it, or merge it")
+            raise ModelError(
+                f"{shown(path)} asks for {what} ({name}), which is not supported: train the adapter without it, or merge it"
+            )
     if (bias := fields.get("bias", "none")) != "none":
-        raise ModelError(f"{path} has bias {bias!r}: only none is supported; train the adapter without it, or merge it")
+        raise ModelError(
+            f"{shown(path)} has bias {shown(repr(bias))}: only none is supported; train the adapter without it, or merge it"
+        )
     initial = fields.get("init_lora_weights")
     if isinstance(initial, str) and initial.lower().startswith(CHANGES_BASE):
         raise ModelError(
-            f"{path} was initialized by {initial!r}, which changes the base: convert it to a plain LoRA when saving "
-            "(path_initial_model_for_weight_conversion of PEFT)"
+            f"{shown(path)} was initialized by {shown(repr(initial))}, which changes the base: convert it to a plain LoRA when "
+            "saving (path_initial_model_for_weight_conversion of PEFT)"
         )
 
 
 def _of_pattern(patterns: dict[str, T], module: str, default: T) -> T:
-    """The value of the first pattern that fits the end of a module's name, as PEFT finds it."""
-    return next((value for pattern, value in patterns.items() if re.match(rf"(.*\.)?({pattern})$", module)), default)
+    """The value of the first pattern that fits the end of a module's name, as PEFT finds it. All patterns fit PATTERN."""
+    for pattern, value in patterns.items():
+        name = pattern.removeprefix("^").removesuffix("$").replace("\\.", ".")
+        if module == name or (module.endswith(f".{name}") and not pattern.startswith("^")):
+            return value
+    return default

@@ -65,6 +65,8 @@ def check(checkpoint: Checkpoint, config: ModelConfig) -> None:
     faults = [
         f"{label} {few(names)}" for label, names in (("lack", missing), ("differ:", misshaped), ("have unknown", unknown)) if names
     ]
+    if faults and (form := _quantized_form(unknown)):
+        raise ModelError(f"the weights are quantised ({form}): give unquantised weights or a GGUF file, which is dequantised")
     if faults:
         raise ModelError(f"the weights don't fit a {config.architecture} model of this config: they {'; they '.join(faults)}")
 
@@ -72,6 +74,22 @@ def check(checkpoint: Checkpoint, config: ModelConfig) -> None:
 def _is_ignored(name: str, config: ModelConfig) -> bool:
     """A tied head may be stored a second time; old files store the frequencies of the rotation, which follow from the config."""
     return (config.tie_word_embeddings and name == "lm_head.weight") or name.endswith("rotary_emb.inv_freq")
+
+
+QUANTIZED_FORMS = {
+    ".qweight": "GPTQ or AWQ",
+    ".weight_packed": "compressed-tensors",
+    ".weight_scale": "FP8 or int8 with scales",
+    ".weight_scale_inv": "FP8 with scales",
+    ".absmax": "bitsandbytes",
+    ".SCB": "bitsandbytes",
+    ".scales": "MLX",
+}
+"""By the end of a tensor's name that no unquantised model has."""
+
+
+def _quantized_form(unknown: list[str]) -> str | None:
+    return next((form for end, form in QUANTIZED_FORMS.items() if any(name.endswith(end) for name in unknown)), None)
 
 
 def few(names: list[str], separator: str = ", ") -> str:

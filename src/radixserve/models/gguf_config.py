@@ -1,26 +1,37 @@
 """ModelConfig from the metadata of a GGUF file. Keys: github.com/ggml-org/ggml, docs/gguf.md."""
 
-import math
 from typing import Any
 
 from radixserve.errors import ModelError
+from radixserve.model_files import reading, shown
 from radixserve.models.config import ModelConfig, RopeConfig
 from radixserve.models.gguf_file import GGUFFile
+from radixserve.models.gguf_keys import check_keys
 from radixserve.models.rope import yarn_scale
+from radixserve.text.gguf_tokenizer import end_ids
 
 FAMILIES = ("llama", "qwen2", "qwen3")
 ROPE_TYPES = ("none", "linear", "yarn")
 FREQ_FACTORS = "rope_freqs.weight"
+MAX_NUMBER = 1 << 40
 
 
 def read_gguf_config(file: GGUFFile) -> ModelConfig:
     """Raises ModelError naming the key or value that is missing or not supported."""
+    with reading(file.path):
+        return _config(file)
+
+
+def _config(file: GGUFFile) -> ModelConfig:
     family = file.metadata.get("general.architecture")
     if family not in FAMILIES:
-        raise ModelError(f"{file.path} is a model of architecture {family!r}: supported in GGUF files are {', '.join(FAMILIES)}")
+        raise ModelError(
+            f"{file.path} is a model of architecture {shown(repr(family))}: supported in GGUF files are {', '.join(FAMILIES)}"
+        )
     keys = _Keys(file, family)
     if keys.get("expert_count"):
         raise ModelError(f"{file.path} is a mixture of experts: only dense models are supported")
+    check_keys(file.metadata, family, file.path)
     num_layers, num_heads, hidden_size = (
         keys.count("block_count"),
         keys.count("attention.head_count"),
@@ -66,7 +77,7 @@ class _Keys:
         value = self.get(key)
         if value is None:
             value = default
-        if not isinstance(value, int | float) or not 0 < value < math.inf:
+        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < MAX_NUMBER:
             raise self._refusal(key, value)
         return float(value)
 
@@ -99,16 +110,17 @@ def _head_dim(keys: _Keys, file: GGUFFile, default: int) -> int:
 def _vocab_size(file: GGUFFile) -> int:
     embedding = file.tensors.get("token_embd.weight")
     if embedding is None:
-        raise ModelError(f"{file.path} has no tensor token_embd.weight: give the first file of a model that is not split")
+        raise ModelError(f"{file.path} has no tensor token_embd.weight: it is broken; download it again")
     return embedding.shape[0]
 
 
 def _rope(keys: _Keys, file: GGUFFile) -> RopeConfig:
-    theta, rope_type = keys.number("rope.freq_base", 10000.0), keys.get("rope.scaling.type") or "none"
+    """As llama.cpp has it: a factor without a type is linear, and the factor had another name once."""
+    theta, rope_type = keys.number("rope.freq_base", 10000.0), keys.get("rope.scaling.type") or "linear"
     if rope_type not in ROPE_TYPES:
         raise ModelError(f"{file.path} has rope scaling {rope_type!r}: supported in GGUF files are {', '.join(ROPE_TYPES)}")
     factors = tuple(file.read(FREQ_FACTORS).tolist()) if FREQ_FACTORS in file.tensors else ()
-    factor = keys.number("rope.scaling.factor", 1.0)
+    factor = keys.number("rope.scaling.factor" if keys.get("rope.scaling.factor") else "rope.scale_linear", 1.0)
     if rope_type == "none" or factor == 1.0:
         return RopeConfig(theta=theta, freq_factors=factors)
     if rope_type == "linear":
@@ -126,5 +138,5 @@ def _rope(keys: _Keys, file: GGUFFile) -> RopeConfig:
 
 
 def _eos_ids(metadata: dict[str, Any]) -> tuple[int, ...]:
-    keys = ("eos_token_id", "eot_token_id", "eom_token_id")
-    return tuple(sorted({metadata[f"tokenizer.ggml.{key}"] for key in keys if f"tokenizer.ggml.{key}" in metadata}))
+    prefix = "tokenizer.ggml."
+    return tuple(sorted(end_ids({key.removeprefix(prefix): value for key, value in metadata.items() if key.startswith(prefix)})))

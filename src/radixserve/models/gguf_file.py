@@ -8,26 +8,34 @@ from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize
 
 from radixserve.errors import ModelError
-from radixserve.gguf_header import TensorInfo, read_gguf_header
+from radixserve.gguf_header import TensorInfo, parts, read_gguf_header
 
 
 class GGUFFile:
-    """A GGUF file mapped into memory. Raises ModelError when it is not a whole GGUF file."""
+    """A GGUF file, or all files of a split model, mapped into memory. Raises ModelError when one is not a whole GGUF file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        header = read_gguf_header(path)
-        self.metadata = header.metadata
-        self.tensors = header.tensors
-        self._data = np.memmap(path, mode="r", dtype=np.uint8)
-        needed = max((info.offset + self._num_bytes(name, info) for name, info in self.tensors.items()), default=0)
-        if needed > len(self._data):
-            raise ModelError(f"{path} has {len(self._data)} bytes and its tensors need {needed}: it is cut off; download it again")
+        self.tensors: dict[str, TensorInfo] = {}
+        self._data: dict[str, np.ndarray] = {}
+        for number, part in enumerate(parts(path)):
+            header = read_gguf_header(part)
+            if number == 0:
+                self.metadata = header.metadata
+            self._add(part, header.tensors)
+
+    def _add(self, part: Path, tensors: dict[str, TensorInfo]) -> None:
+        data = np.memmap(part, mode="r", dtype=np.uint8)
+        needed = max((info.offset + self._num_bytes(name, info) for name, info in tensors.items()), default=0)
+        if needed > len(data):
+            raise ModelError(f"{part} has {len(data)} bytes and its tensors need {needed}: it is cut off; download it again")
+        self.tensors |= tensors
+        self._data |= dict.fromkeys(tensors, data)
 
     def read(self, name: str) -> np.ndarray:
         """The tensor as float32. Raises ModelError for a quantisation that can't be undone."""
         info = self.tensors[name]
-        raw = self._data[info.offset : info.offset + self._num_bytes(name, info)]
+        raw = self._data[name][info.offset : info.offset + self._num_bytes(name, info)]
         kind = GGMLQuantizationType(info.kind)
         try:
             values = dequantize(raw.reshape(*info.shape[:-1], -1), kind)

@@ -1,13 +1,13 @@
 """Weights of a Hugging Face directory: one model.safetensors, or shards listed by an index."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 
 from radixserve.errors import ModelError
+from radixserve.model_files import is_regular, read_json, reading, shown
 
 
 class HFCheckpoint:
@@ -31,22 +31,22 @@ class HFCheckpoint:
 
 def _shards(directory: Path) -> list[Path]:
     index = directory / "model.safetensors.index.json"
-    if index.is_file():
-        try:
-            names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-        except (ValueError, KeyError, AttributeError) as error:
-            raise ModelError(f"{index} is broken: {error!r}; download the model again") from error
-        return [directory / name for name in names]
+    if is_regular(index):
+        with reading(index):
+            names = sorted(set(read_json(index)["weight_map"].values()))
+            if any(Path(name).name != name for name in names):
+                raise ModelError(f"{shown(index)} names files of other folders: download the model again")
+            return [directory / name for name in names]
     single = directory / "model.safetensors"
-    if not single.is_file():
+    if not is_regular(single):
         raise ModelError(
-            f"{directory} has neither model.safetensors nor model.safetensors.index.json: convert the weights to safetensors"
+            f"{shown(directory)} has neither model.safetensors nor model.safetensors.index.json: convert the weights to safetensors"
         )
     return [single]
 
 
 def _open(path: Path) -> Any:
-    try:
+    if not is_regular(path):
+        raise ModelError(f"{shown(path)} is missing: download the model again")
+    with reading(path):
         return safe_open(path, framework="pt")
-    except (OSError, SafetensorError) as error:
-        raise ModelError(f"{path} is missing or broken: {error}; download the model again") from error

@@ -12,6 +12,7 @@ from tokenizers import Tokenizer as Backend
 
 from radixserve.errors import ModelError
 from radixserve.gguf_header import read_gguf_header
+from radixserve.model_files import reading, words
 from radixserve.text.spec import TokenizerSpec
 
 _UNKNOWN, _CONTROL, _USER_DEFINED = 2, 3, 4
@@ -24,6 +25,14 @@ _ROLES = {
     "pad_token": "padding_token_id",
 }
 _END_KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")
+_END_TEXTS = words(
+    """
+    <|eot_id|> <|im_end|> <|end|> <|return|> <|call|> <|flush|> <|calls|> <end_of_turn> <|endoftext|> </s> <|eom_id|> <EOT>
+    _<EOT> [EOT] [EOS] <|end_of_text|> <end_of_utterance>
+    """
+)
+"""Tokens that end an answer whatever the keys say: many files name none for the end of a turn. As in llama.cpp
+(src/llama-vocab.cpp)."""
 
 _WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|{digits}"
@@ -39,6 +48,11 @@ _GPT2_NAMES = frozenset({"gpt-2", "default"})
 
 def load_gguf(path: Path) -> TokenizerSpec:
     """Builds the tokenizer of the GGUF file at `path`; raises ModelError if it is missing, damaged or of an unsupported kind."""
+    with reading(path):
+        return _load(path)
+
+
+def _load(path: Path) -> TokenizerSpec:
     metadata = read_gguf_header(path).metadata
     prefix = "tokenizer.ggml."
     values = {key.removeprefix(prefix): value for key, value in metadata.items() if key.startswith(prefix)}
@@ -60,10 +74,17 @@ def load_gguf(path: Path) -> TokenizerSpec:
     return TokenizerSpec(
         backend=backend,
         bos_id=bos_id,
-        eos_ids=frozenset(values[key] for key in _END_KEYS if key in values),
+        eos_ids=end_ids(values),
         special_tokens={name: tokens[values[key]] for name, key in _ROLES.items() if key in values},
         templates=_templates(metadata),
     )
+
+
+def end_ids(values: dict[str, Any]) -> frozenset[int]:
+    """Tokens that end an answer. `values`: the keys of `tokenizer.ggml`."""
+    tokens = values.get("tokens", [])
+    by_key = {values[key] for key in _END_KEYS if isinstance(values.get(key), int) and 0 <= values[key] < len(tokens)}
+    return frozenset(by_key | {index for index, token in enumerate(tokens) if token in _END_TEXTS})
 
 
 def _templates(metadata: dict[str, Any]) -> dict[str, str]:
@@ -81,6 +102,8 @@ def _add_special_tokens(backend: Backend, tokens: list[str], types: list[int]) -
 
 
 def _byte_level(values: dict[str, Any], path: Path) -> Backend:
+    if "merges" not in values:
+        raise ModelError(f"{path} has a 'gpt2' tokenizer without merges: use the model's Hugging Face directory")
     pre = values.get("pre", "default")
     vocab = {token: index for index, token in enumerate(values["tokens"])}
     merges = [(left, right) for left, _, right in (merge.partition(" ") for merge in values["merges"])]

@@ -1,13 +1,13 @@
 """A tokenizer from a Hugging Face directory: tokenizer.json, with what stands around it in the other JSON files."""
 
-import json
 from pathlib import Path
 from typing import Any
 
+from tokenizers import AddedToken, processors
 from tokenizers import Tokenizer as Backend
-from tokenizers import processors
 
 from radixserve.errors import ModelError
+from radixserve.model_files import is_regular, read_json, reading, shown
 from radixserve.text.spec import TokenizerSpec
 
 _ROLES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
@@ -16,13 +16,19 @@ _ROLES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_
 def load_directory(path: Path) -> TokenizerSpec:
     """Loads the tokenizer of the model directory `path`; raises ModelError if tokenizer.json is missing or a file is broken."""
     file = path / "tokenizer.json"
-    if not file.is_file():
-        raise ModelError(f"{path} has no tokenizer.json: it is needed (other formats, such as tokenizer.model, are not read)")
-    try:
+    if not is_regular(file):
+        raise ModelError(
+            f"{shown(path)} has no tokenizer.json: it is needed (other formats, such as tokenizer.model, are not read)"
+        )
+    with reading(file):
         backend = Backend.from_file(str(file))
-    except Exception as error:  # tokenizers raises plain Exception
-        raise ModelError(f"{file} can't be loaded: {error}") from error
+    with reading(path):
+        return _spec(path, backend)
+
+
+def _spec(path: Path, backend: Backend) -> TokenizerSpec:
     config = _read_json(path / "tokenizer_config.json")
+    _add_tokens(backend, path, config)
     special_tokens = {role: text for role in _ROLES if (text := _token_text(config.get(role))) is not None}
     _read_special_tokens_map(path, special_tokens)
     bos, eos = special_tokens.get("bos_token"), special_tokens.get("eos_token")
@@ -40,15 +46,32 @@ def load_directory(path: Path) -> TokenizerSpec:
 
 def _read_json(path: Path) -> dict[str, Any]:
     """The object in a file; empty when there is no such file."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{path} can't be read as JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise ModelError(f"{path} holds a JSON {type(value).__name__}: an object is expected")
-    return value
+    return read_json(path, missing_ok=True)
+
+
+def _add_tokens(backend: Backend, path: Path, config: dict[str, Any]) -> None:
+    """Adds the tokens that only the files around tokenizer.json name, under the ids that these give them, as transformers does."""
+    numbered = dict(_read_json(path / "added_tokens.json"))
+    special = set()
+    for token_id, token in (config.get("added_tokens_decoder") or {}).items():
+        numbered[token["content"]] = int(token_id)
+        if token.get("special"):
+            special.add(token["content"])
+    for source in (config, _read_json(path / "special_tokens_map.json")):
+        for name in ("additional_special_tokens", "extra_special_tokens"):
+            extra = source.get(name) or []
+            texts = map(_token_text, extra.values() if isinstance(extra, dict) else extra)
+            special.update(text for text in texts if text)
+    unnumbered = sorted(special - numbered.keys(), key=lambda text: (backend.token_to_id(text) is None, text))
+    for text, token_id in [*sorted(numbered.items(), key=lambda item: item[1]), *((text, None) for text in unnumbered)]:
+        known = backend.token_to_id(text)
+        if known is None or (text in special and known not in backend.get_added_tokens_decoder()):
+            backend.add_tokens([AddedToken(text, special=text in special, normalized=False)])
+        if token_id is not None and backend.token_to_id(text) != token_id:
+            raise ModelError(
+                f"{shown(path)} gives the token {shown(repr(text))} the id {token_id}, and tokenizer.json leaves it "
+                f"{backend.token_to_id(text)}: the files don't belong together; download the model again"
+            )
 
 
 def _token_text(value: Any) -> str | None:
@@ -76,7 +99,7 @@ def _model_eos_ids(path: Path) -> frozenset[int]:
     for name in ("generation_config.json", "config.json"):
         ids = _read_json(path / name).get("eos_token_id")
         if ids is not None:
-            return frozenset(ids if isinstance(ids, list) else [ids])
+            return frozenset(token_id for token_id in (ids if isinstance(ids, list) else [ids]) if isinstance(token_id, int))
     return frozenset()
 
 
@@ -88,7 +111,7 @@ def _templates(path: Path, config: dict[str, Any]) -> dict[str, str]:
     else:
         templates = {"default": value} if isinstance(value, str) else {}
     default = path / "chat_template.jinja"
-    if default.is_file():
+    if is_regular(default):
         templates["default"] = default.read_text(encoding="utf-8")
     for file in sorted((path / "additional_chat_templates").glob("*.jinja")):
         templates[file.stem] = file.read_text(encoding="utf-8")

@@ -39,7 +39,7 @@ def refusal(directory: Path, model: Path) -> str:
         ({"use_bdlora": {"nblocks": 2}}, "asks for block-diagonal weights (use_bdlora)"),
         ({"r": 200}, "has rank 200: must be between 1 and 128"),
         ({"r": "four"}, "is broken: expected int, got str"),
-        ({"alpha_pattern": {"q_proj(": 8}}, "has the pattern 'q_proj(', which is broken"),
+        ({"alpha_pattern": {"q_proj(": 8}}, "has the pattern 'q_proj(': only names of modules"),
     ],
 )
 def test_what_cannot_be_honoured_is_refused_by_name(
@@ -120,3 +120,18 @@ def test_a_broken_directory_is_refused(tiny_model_dir: Path, tmp_path: Path) -> 
     assert "has no adapter_model.safetensors" in refusal(adapter, tiny_model_dir)
     (adapter / "adapter_config.json").write_text(json.dumps(["no object"]))
     assert "is broken" in refusal(adapter, tiny_model_dir)
+
+
+@pytest.mark.parametrize(
+    "pattern", ["q_proj", "self_attn.q_proj", r"layers\\.0\\.self_attn\\.q_proj", "^model.layers.0.self_attn.q_proj$"]
+)
+def test_patterns_are_ends_of_names(pattern: str) -> None:
+    config = AdapterConfig(r=4, lora_alpha=8, rank_pattern={pattern: 2})
+    assert config.rank("model.layers.0.self_attn.q_proj") == 2
+    assert config.rank("model.layers.1.self_attn.k_proj") == 4
+
+
+@pytest.mark.parametrize("pattern", ["(a+)+$", "(.*)*b", "q_proj|k_proj", ".*", "[a-z]+", "a" * 9 + "?" * 9])
+def test_regular_expressions_are_refused_and_never_run(tmp_path: Path, tiny_model_dir: Path, pattern: str) -> None:
+    adapter = make_tiny_adapter(tmp_path / "adapter", tiny_model_dir, alpha_pattern={pattern: 8})
+    assert "no regular expressions" in refusal(adapter, tiny_model_dir)

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from radixserve.errors import ModelError
-from radixserve.models.source import open_checkpoint
+from radixserve.models.source import load_config, open_checkpoint
 from tests.tiny_models import make_tiny_model
 
 
@@ -45,10 +45,22 @@ def test_many_faults_make_one_short_line(tmp_path: Path) -> None:
 
 
 def test_a_tied_head_may_be_stored_twice_and_old_frequencies_are_ignored(tmp_path: Path) -> None:
-    make_tiny_model(tmp_path, tie_word_embeddings=True)
-    rewrite(tmp_path, {"lm_head.weight": torch.ones(2, 2), "model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(8)})
+    tensors = load_file(make_tiny_model(tmp_path, tie_word_embeddings=True) / "model.safetensors")
+    head = tensors["model.embed_tokens.weight"].clone()
+    rewrite(tmp_path, {"lm_head.weight": head, "model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(8)})
     config, _ = open_checkpoint(tmp_path)
     assert config.tie_word_embeddings
+
+
+def test_a_head_that_is_said_to_be_tied_and_is_stored_with_other_numbers_counts(tmp_path: Path) -> None:
+    plain = make_tiny_model(tmp_path / "plain")
+    head = load_file(plain / "model.safetensors")["lm_head.weight"]
+    tied = make_tiny_model(tmp_path / "tied", tie_word_embeddings=True)
+    rewrite(tied, {"lm_head.weight": head})
+    assert not load_config(tied).tie_word_embeddings
+    config, checkpoint = open_checkpoint(tied)
+    assert not config.tie_word_embeddings
+    assert torch.equal(checkpoint.read("lm_head.weight"), head)
 
 
 @pytest.fixture
@@ -73,7 +85,7 @@ def test_shards_are_read_as_one(sharded: Path, tmp_path_factory: pytest.TempPath
 
 def test_a_missing_shard_is_named(sharded: Path) -> None:
     (sharded / "model-00002-of-00002.safetensors").unlink()
-    with pytest.raises(ModelError, match=r"model-00002-of-00002\.safetensors is missing or broken"):
+    with pytest.raises(ModelError, match=r"model-00002-of-00002\.safetensors is missing"):
         open_checkpoint(sharded)
 
 
@@ -86,7 +98,7 @@ def test_a_broken_index_is_named(sharded: Path) -> None:
 def test_a_cut_off_file_is_named(tmp_path: Path) -> None:
     path = make_tiny_model(tmp_path) / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(ModelError, match=r"model\.safetensors is missing or broken"):
+    with pytest.raises(ModelError, match=r"model\.safetensors is broken"):
         open_checkpoint(tmp_path)
 
 
@@ -101,3 +113,11 @@ def test_quantised_tensors_are_refused(tmp_path: Path) -> None:
     _, checkpoint = open_checkpoint(tmp_path)
     with pytest.raises(ModelError, match="int8"):
         checkpoint.read("model.norm.weight")
+
+
+@pytest.mark.parametrize(("name", "form"), [("qweight", "GPTQ or AWQ"), ("scales", "MLX"), ("weight_packed", "compressed-tensors")])
+def test_quantised_weights_that_the_config_does_not_name_are_named(tmp_path: Path, name: str, form: str) -> None:
+    make_tiny_model(tmp_path)
+    rewrite(tmp_path, {f"model.layers.0.mlp.up_proj.{name}": torch.ones(2, 2), "model.layers.0.mlp.up_proj.weight": None})
+    with pytest.raises(ModelError, match=f"the weights are quantised .{form}.: give unquantised weights or a GGUF file"):
+        open_checkpoint(tmp_path)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from radixserve.errors import ModelError
 from radixserve.models.gguf_file import GGUFFile
+from radixserve.models.registry import resolve
 from radixserve.models.rope import inverse_frequencies
 from radixserve.models.source import load_config, open_checkpoint
 from tests.tiny_gguf import make_tiny_gguf
@@ -99,3 +100,51 @@ def test_other_architectures_are_refused(tmp_path: Path) -> None:
     writer.close()
     with pytest.raises(ModelError, match=r"'mamba'.*llama, qwen2, qwen3"):
         load_config(tmp_path / "model.gguf")
+
+
+def split(whole: Path, folder: Path) -> list[Path]:
+    """The same model in two files, as llama.cpp's gguf-split writes it: the first has the metadata, both have tensors."""
+    reader = GGUFReader(whole)
+    paths = [folder / f"model-0000{number}-of-00002.gguf" for number in (1, 2)]
+    for number, path in enumerate(paths):
+        writer = GGUFWriter(path, "llama")
+        if number == 0:
+            file = GGUFFile(whole)
+            for key, value in file.metadata.items():
+                if key == "general.architecture" or key.startswith("GGUF."):
+                    continue
+                if isinstance(value, list):
+                    writer.add_array(key, value)
+                elif isinstance(value, str):
+                    writer.add_string(key, value)
+                elif isinstance(value, float):
+                    writer.add_float32(key, value)
+                else:
+                    writer.add_uint32(key, value)
+        writer.add_uint16("split.no", number)
+        writer.add_uint16("split.count", 2)
+        for index, tensor in enumerate(reader.tensors):
+            if index % 2 == number:
+                writer.add_tensor(tensor.name, np.array(tensor.data))
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+    return paths
+
+
+def test_the_files_of_a_split_model_are_read_as_one(whole: Path, tmp_path: Path) -> None:
+    paths = split(whole, tmp_path)
+    expected_config, expected = open_checkpoint(whole)
+    assert {resolve(str(path)) for path in paths} == {paths[0]}
+    config, checkpoint = open_checkpoint(paths[0])
+    assert config == expected_config
+    assert checkpoint.shapes == expected.shapes
+    assert all(torch.equal(checkpoint.read(name), expected.read(name)) for name in expected.shapes)
+
+
+def test_a_file_of_a_split_model_without_its_others_is_refused(whole: Path, tmp_path: Path) -> None:
+    paths = split(whole, tmp_path)
+    paths[1].unlink()
+    with pytest.raises(ModelError, match=r"one of 2 files of a model, and model-00002-of-00002\.gguf is not beside it"):
+        resolve(str(paths[0]))

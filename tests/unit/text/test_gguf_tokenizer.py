@@ -107,3 +107,15 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
         read_gguf_header(file)
     with pytest.raises(ModelError, match="can't be read"):
         read_gguf_header(tmp_path / "missing.gguf")
+
+
+def test_known_ends_of_turns_end_an_answer_whatever_the_keys_say(tmp_path: Path) -> None:
+    tokens = ["a", "b", "ab", "<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    file = write_gguf(tmp_path / "m.gguf", model="gpt2", tokens=tokens, types=[1, 1, 1, 3, 3, 3], merges=["a b"], eos_token_id=3)
+    assert Tokenizer.load(file).eos_ids == {3, 5}
+
+
+def test_a_byte_level_vocabulary_without_merges_is_refused(tmp_path: Path) -> None:
+    file = write_gguf(tmp_path / "m.gguf", model="gpt2", tokens=["a"], types=[1])
+    with pytest.raises(ModelError, match="without merges: use the model's Hugging Face directory"):
+        Tokenizer.load(file)

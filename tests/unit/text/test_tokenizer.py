@@ -1,6 +1,8 @@
 """Loading, encoding and decoding, and the policy for special tokens."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,7 +28,8 @@ def test_directory_and_gguf_agree(chatml: Tokenizer, tmp_path: Path) -> None:
         tmp_path / "model.gguf", pre="smollm", eos_token_id=2, eot_token_id=0, bos_token_id=8, chat_template=CHATML
     )
     gguf = Tokenizer.load(file)
-    assert (gguf.vocab_size, gguf.bos_id, gguf.eos_ids) == (chatml.vocab_size, 8, frozenset({0, 2}))
+    assert (gguf.vocab_size, gguf.bos_id) == (chatml.vocab_size, 8)
+    assert gguf.eos_ids == frozenset({0, 2, 5, 9})  # <|eot_id|> and </s> too: known ends of turns count whatever the keys say
     assert (chatml.bos_id, chatml.eos_ids) == (8, frozenset({0, 2}))
     for text in ("", "the cat  12345 in 2024", " 한국어 <|im_end|> <tool_call>x", "\n\n👩‍👩‍👧‍👦"):
         np.testing.assert_array_equal(gguf.encode(text), chatml.encode(text))
@@ -132,10 +135,10 @@ def test_missing_and_broken_files_are_named(tmp_path: Path) -> None:
         Tokenizer.load(tmp_path)
     write_directory(tmp_path, byte_level())
     (tmp_path / "tokenizer_config.json").write_text("{")
-    with pytest.raises(ModelError, match=r"tokenizer_config.json can't be read"):
+    with pytest.raises(ModelError, match=r"tokenizer_config.json is broken"):
         Tokenizer.load(tmp_path)
     (tmp_path / "tokenizer.json").write_text("{}")
-    with pytest.raises(ModelError, match=r"tokenizer.json can't be loaded"):
+    with pytest.raises(ModelError, match=r"tokenizer.json is broken"):
         Tokenizer.load(tmp_path)
     broken = write_directory(tmp_path / "template", byte_level(), chat_template="{% if %}")
     with pytest.raises(ModelError, match="chat template is not valid"):
@@ -148,3 +151,31 @@ def test_a_developer_is_the_system_to_a_template_that_knows_none(tmp_path: Path)
     for name, template, expected in (("old", shows, "system:x"), ("new", shows + "{# developer #}", "developer:x")):
         tokenizer = Tokenizer.load(write_directory(tmp_path / name, byte_level(), chat_template=template))
         assert tokenizer.decode(tokenizer.encode_chat(chat)) == expected
+
+
+@pytest.mark.parametrize(
+    "place", ["added_tokens.json", "added_tokens_decoder", "additional_special_tokens", "special_tokens_map.json"]
+)
+def test_tokens_that_only_the_files_around_tokenizer_json_name_are_tokens(tmp_path: Path, place: str) -> None:
+    backend = byte_level()
+    token, token_id = "<think_hard>", backend.get_vocab_size()
+    config: dict[str, Any] = {}
+    if place == "added_tokens_decoder":
+        config = {place: {str(token_id): {"content": token, "special": False, "lstrip": False}}}
+    elif place == "additional_special_tokens":
+        config = {place: [token]}
+    write_directory(tmp_path, backend, **config)
+    if place == "added_tokens.json":
+        (tmp_path / place).write_text(json.dumps({token: token_id}))
+    elif place == "special_tokens_map.json":
+        (tmp_path / place).write_text(json.dumps({"additional_special_tokens": [{"content": token}]}))
+    tokenizer = Tokenizer.load(tmp_path)
+    assert tokenizer.encode(f"a{token}b").tolist()[1:-1] == [token_id]
+    assert (token_id in tokenizer.special_ids) == ("special" in place)
+
+
+def test_added_tokens_whose_ids_are_not_those_of_the_vocabulary_are_refused(tmp_path: Path) -> None:
+    write_directory(tmp_path, byte_level())
+    (tmp_path / "added_tokens.json").write_text('{"<x>": 9999}')
+    with pytest.raises(ModelError, match="gives the token '<x>' the id 9999"):
+        Tokenizer.load(tmp_path)
