@@ -23,7 +23,7 @@ class RawLogprobs:
             return
         rows = torch.tensor(list(self._counts), device=logits.device)
         self._raw = logits[rows].float()
-        self._normalizer = torch.empty(len(rows), 1, device=logits.device)
+        self._normalizer = self._raw.new_empty(len(rows), 1)
         for some in pieces(self._raw):
             peak = self._raw[some].amax(-1, keepdim=True)
             self._normalizer[some] = peak + _log_sum_exp(self._raw[some] - peak)

@@ -30,10 +30,7 @@ def adjust_logits(logits: torch.Tensor, reqs: Sequence[Req]) -> None:
     if biased := [(row, req) for row, req in changed if req.params.logit_bias]:
         _add_bias(logits, biased)
     if early := [(row, req) for row, req in changed if len(req.output_ids) < req.params.min_tokens]:
-        # An id beyond the logits can't be chosen: there is nothing to ban.
-        _Entries(logits, early, [[stop_id for stop_id in req.stop_ids if stop_id < logits.shape[1]] for _, req in early]).put(
-            -torch.inf
-        )
+        _ban_stop_tokens(logits, early)
 
 
 def _changes_logits(params: SamplingParams) -> bool:
@@ -52,9 +49,9 @@ class _Entries:
         """`ids`: of each row; one that occurs twice stands for one logit all the same."""
         self._logits = logits
         self._lengths = [len(some) for some in ids]
-        row_of = np.repeat([row for row, _ in rows], self._lengths)
+        row_of = np.repeat(np.array([row for row, _ in rows], dtype=np.int64), self._lengths)
         flat = np.concatenate([np.asarray(some, dtype=np.int64) for some in ids])
-        self._index = tuple(torch.from_numpy(array.astype(np.int64)).to(logits.device) for array in (row_of, flat))
+        self._index = torch.from_numpy(row_of).to(logits.device), torch.from_numpy(flat).to(logits.device)
 
     @property
     def values(self) -> torch.Tensor:
@@ -91,3 +88,8 @@ def _add_bias(logits: torch.Tensor, rows: list[_Row]) -> None:
     biases = [req.params.logit_bias for _, req in rows]
     entries = _Entries(logits, rows, [list(bias) for bias in biases])
     entries.put(entries.values + entries.tensor(np.array([value for bias in biases for value in bias.values()])))
+
+
+def _ban_stop_tokens(logits: torch.Tensor, rows: list[_Row]) -> None:
+    vocab = logits.shape[1]  # an id beyond it can't be chosen: there is nothing to ban
+    _Entries(logits, rows, [[stop_id for stop_id in req.stop_ids if stop_id < vocab] for _, req in rows]).put(-torch.inf)
