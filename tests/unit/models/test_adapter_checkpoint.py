@@ -123,7 +123,7 @@ def test_a_broken_directory_is_refused(tiny_model_dir: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    "pattern", ["q_proj", "self_attn.q_proj", r"layers\\.0\\.self_attn\\.q_proj", "^model.layers.0.self_attn.q_proj$"]
+    "pattern", ["q_proj", "self_attn.q_proj", r"layers\.0\.self_attn\.q_proj", "^model.layers.0.self_attn.q_proj$"]
 )
 def test_patterns_are_ends_of_names(pattern: str) -> None:
     config = AdapterConfig(r=4, lora_alpha=8, rank_pattern={pattern: 2})
