@@ -151,10 +151,12 @@ class EngineClient:
             self._channel.send(choices)
             self._choices.update((choice.rid, choice.request_id) for choice in choices)
             try:
-                while not self._news.keys().isdisjoint(numbers):
+                num_open = len(choices)
+                while num_open:
                     output = _unless_failed(await news.get())
                     assert isinstance(output, Output)
                     if output.finish_reason is not None:
+                        num_open -= 1
                         del self._news[output.rid], self._choices[output.rid]
                     yield numbers[output.rid], output
             finally:
