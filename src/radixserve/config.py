@@ -157,6 +157,15 @@ class ServerConfig:
     max_body_bytes: int = 16 * 1024 * 1024
     """Largest request body; a larger one gets 413."""
 
+    body_timeout_s: float = 120.0
+    """Seconds that a request's body may take to arrive; then 408."""
+
+    header_timeout_s: float = 30.0
+    """Seconds that a request's line and headers may take to arrive, and a new connection may say nothing; then 408, or the end."""
+
+    max_connections: int = 20_000
+    """Connections that are open at once; more get 503. The system's limit of open files may be lower."""
+
     response_store_bytes: int = 256 * 1024 * 1024
     """Conversations of /v1/responses kept in memory for previous_response_id, in bytes; the oldest go first. 0 keeps none."""
 

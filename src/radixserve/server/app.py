@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import resource
 import socket
 import sys
 from collections.abc import Callable
@@ -34,6 +35,9 @@ from radixserve.text.dialect import Dialect
 from radixserve.text.tokenizer import Tokenizer
 
 BACKLOG = 2048
+
+OTHER_FILES = 512
+"""Open files that are no connections of clients, amply."""
 
 ROUTES: list[BaseRoute] = [
     Route("/v1/completions", completions, methods=["POST"]),
@@ -77,6 +81,7 @@ def serve(engine: EngineConfig, server: ServerConfig, make_backend: Callable[[],
         check(server)
         with contextlib.closing(bind(server.host, server.port)) as listener:
             check_adapters(engine, server)
+            allow_files(server.max_connections)
             tokenizer = Tokenizer.load(resolve(engine.model))
             Dialect.of(tokenizer, server.tool_parser, server.reasoning_parser)  # what is wrong shows before the weights load
             return uvloop.run(Lifecycle(make_backend(), engine, server, tokenizer, listener).run(make_app))
@@ -91,6 +96,10 @@ def check(server: ServerConfig) -> None:
         raise ConfigError(f"--port is {server.port}: must be between 0 and 65535; 0 takes any that is free")
     if not server.grace_s >= 0:  # written so that NaN fails too
         raise ConfigError(f"--grace-s is {server.grace_s:g}: must be at least 0")
+    for name in ("header_timeout_s", "body_timeout_s"):
+        if not getattr(server, name) > 0:
+            raise ConfigError(f"--{name.replace('_', '-')} is {getattr(server, name):g}: must be above 0")
+    check_at_least("max_connections", server.max_connections, 1)
     check_at_least("response_store_bytes", server.response_store_bytes, 0)
     check_at_least("max_body_bytes", server.max_body_bytes, 1)
     check_at_least("max_open_requests", server.max_open_requests, 1)
@@ -102,6 +111,15 @@ def check_adapters(engine: EngineConfig, server: ServerConfig) -> None:
         name = text.partition("=")[0]
         if name in (server.served_model_name, engine.model):
             raise ConfigError(f"--adapter names {name!r}, which is the model's name: choose another")
+
+
+def allow_files(num_connections: int) -> None:
+    """Raises this process's limit of open files, as far as it may, so that there can be so many connections."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = num_connections + OTHER_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def make_app(service: Service) -> Starlette:

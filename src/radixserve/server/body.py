@@ -1,6 +1,9 @@
 """Reading a request's JSON body into a typed struct, within limits, with errors that name the field and its value."""
 
+import asyncio
+import codecs
 import re
+import zlib
 from typing import Any, TypeVar
 
 import msgspec
@@ -31,7 +34,7 @@ async def read_body(request: Request, kind: type[Body]) -> Body:
     Raises HttpError 413 without reading on when the body is larger than --max-body-bytes, InvalidRequestError when it is not JSON,
     is nested too deeply, holds too many values, or has a field of the wrong type.
     """
-    raw = await read_bytes(request)
+    raw = (await read_bytes(request)).removeprefix(codecs.BOM_UTF8)
     if len(raw) <= LARGE:
         return _decode(raw, kind)
     return await offload(request, lambda: _decode(raw, kind))
@@ -75,16 +78,53 @@ async def read_bytes(request: Request) -> bytes:
         raise _too_large(f"{declared[:20]} bytes", max_bytes)
     if "content-length" not in request.headers and request.headers.get("transfer-encoding"):
         expected = max_bytes  # it doesn't say, and may be as large
+    if "content-encoding" in request.headers:
+        expected = max_bytes
     if expected > LARGE:
         await service.intake.enter(expected)
         record.held.callback(service.intake.leave, expected)
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in ("identity", "gzip"):
+        message = f"the body's Content-Encoding is {encoding[:SHOWN]!r}: send gzip, or the body as it is"
+        raise HttpError(415, message, code="unsupported_encoding", close=True)
+    try:
+        async with asyncio.timeout(service.config.body_timeout_s):
+            raw = await _receive(request, max_bytes)
+    except TimeoutError:
+        message = f"the body was not whole after {service.config.body_timeout_s:g} s (--body-timeout-s)"
+        raise HttpError(408, message, code="body_timeout", close=True) from None
+    record.body_bytes = len(raw)
+    if encoding == "gzip":
+        raw = await service.intake.run(max_bytes, lambda: _unzip(raw, max_bytes))
+        record.body_bytes = len(raw)
+    return raw
+
+
+async def _receive(request: Request, max_bytes: int) -> bytes:
     raw = bytearray()
     async for chunk in request.stream():
         if len(raw) + len(chunk) > max_bytes:
             raise _too_large(f"more than {max_bytes} bytes", max_bytes)
         raw += chunk
-    record.body_bytes = len(raw)
     return bytes(raw)
+
+
+def _unzip(raw: bytes, max_bytes: int) -> bytes:
+    """What a gzip body holds, its members one after the other. Raises HttpError 413 when it is larger than `max_bytes`."""
+    found, rest = bytearray(), raw
+    try:
+        while rest:
+            member = zlib.decompressobj(zlib.MAX_WBITS | 16)
+            found += member.decompress(rest, max_bytes + 1 - len(found))
+            if len(found) > max_bytes:
+                raise _too_large(f"more than {max_bytes} bytes when it is unzipped", max_bytes)
+            if not member.eof:
+                raise InvalidRequestError("the body's gzip data ends too early: send all of it", code="invalid_gzip")
+            rest = member.unused_data
+    except zlib.error as error:
+        message = f"the body is not valid gzip: {error}; leave Content-Encoding out if it isn't zipped"
+        raise InvalidRequestError(message, code="invalid_gzip") from None
+    return bytes(found)
 
 
 def _too_large(size: str, max_bytes: int) -> HttpError:

@@ -1,6 +1,7 @@
 """`/cache/…`: look at the cache, and act on it. What shows prompts is served where prompts may be seen: see `show`."""
 
 import asyncio
+import codecs
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -225,7 +226,7 @@ async def evict(request: Request) -> Response:
 async def warm(request: Request) -> Response:
     """Computes prompts, one a line, so that the cache has them."""
     service = service_of(request)
-    raw = await read_bytes(request)
+    raw = (await read_bytes(request)).removeprefix(codecs.BOM_UTF8)
     plain = request.headers.get("content-type", "").startswith("text/plain")
     requests = await offload(request, lambda: _warm_requests(_read_lines(raw, plain=plain), service))
     record_of(request).held.close()

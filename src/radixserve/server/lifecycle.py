@@ -7,10 +7,12 @@ DEATH_LINGER_S, and the exit code is 1.
 
 import asyncio
 import contextlib
+import functools
 import logging
 import signal
 import socket
 from collections.abc import Awaitable, Callable, Generator, Sequence
+from typing import cast
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -21,6 +23,7 @@ from radixserve.config import EngineConfig, ServerConfig
 from radixserve.messages import EngineInfo
 from radixserve.observe.metrics import Metrics
 from radixserve.server.backend import Backend
+from radixserve.server.connection import Connection
 from radixserve.server.gate import Gate
 from radixserve.server.service import Service
 from radixserve.server.tracing import make_tracer
@@ -67,7 +70,7 @@ class Lifecycle:
         metrics = Metrics(self._client.collector)
         tracer = make_tracer(self._server.served_model_name or info.model)
         service = Service(self._client, info, self._tokenizer, self._server, metrics, self._gate, tracer)
-        http = _Http(make_app(service))
+        http = _Http(make_app(service), self._server)
         heap.trim()
         serving = asyncio.create_task(http.serve(sockets=[self._listener]))
         await _first(http.ready.wait(), asyncio.shield(serving))
@@ -106,11 +109,11 @@ class Lifecycle:
 class _Http(uvicorn.Server):
     """uvicorn, with `ready` set once it listens. Signals are ours."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, config: ServerConfig) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
-                http="httptools",
+                http=cast(type[asyncio.Protocol], functools.partial(Connection, config)),
                 ws="none",
                 lifespan="off",
                 log_config=None,
