@@ -14,6 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from radixserve.cache import evictor
 from radixserve.cache.events import CacheEvent, Evicted
 from radixserve.cache.eviction import POLICIES
 from radixserve.cache.followed import FollowedMatch
@@ -205,7 +206,11 @@ class CacheMachine(RuleBasedStateMachine):
         lease, page_size = request.lease, self.cache.page_size
         before, held, num_evicted = self.snapshot(), lease.slots.tolist(), len(self.evicted())
         needed = max(-(-length // page_size) * page_size - len(held), 0)
-        free, evictable, expected = self.cache.free_size, self.cache.evictable_size, self.victims(needed - self.cache.free_size)
+        free, evictable, expected = (
+            self.cache.free_size,
+            self.cache.evictable_size,
+            self.victims(needed - self.cache.free_size - self.cache.tree.detached_size),
+        )
         could_give_up = lease.source is not None and lease.copy is None
         cached_len = lease.cached_len
         try:
@@ -266,7 +271,8 @@ class CacheMachine(RuleBasedStateMachine):
 
     @rule(num_tokens=st.integers(0, 40))
     def evict(self, num_tokens: int) -> None:
-        expected, evictable, num_evicted = self.victims(num_tokens), self.cache.evictable_size, len(self.evicted())
+        expected = self.victims(num_tokens - self.cache.tree.detached_size)
+        evictable, num_evicted = self.cache.evictable_size, len(self.evicted())
         evicted = self.cache.evict(num_tokens)
         assert evicted >= min(num_tokens, evictable)
         assert self.cache.evictable_size == evictable - evicted
@@ -300,9 +306,22 @@ class CacheMachine(RuleBasedStateMachine):
                 self.cache.flush()
             assert self.snapshot() == before
         else:
+            free = self.cache.free_size
             self.cache.flush()
             assert self.cache.num_nodes == 0
-            assert self.cache.free_size == self.cache.num_slots
+            assert self.cache.free_size == free
+            assert self.cache.tree.detached_size == self.cache.evictable_size == self.cache.num_slots - free
+
+    @rule(num_nodes=st.integers(1, 4))
+    def tidy(self, num_nodes: int) -> None:
+        """Steps after a flush free its slots a few nodes at a time."""
+        before, nodes = self.snapshot(), sum(map(len, self.cache.tree.detached))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(evictor, "PORTION", num_nodes)
+            self.cache.tidy()
+        assert sum(map(len, self.cache.tree.detached)) == max(nodes - num_nodes, 0)
+        if not nodes:
+            assert self.snapshot() == before
 
     # What always holds
 

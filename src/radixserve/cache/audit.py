@@ -23,9 +23,10 @@ def audit(tree: RadixTree, pool: SlotPool, queue: EvictionQueue, leases: Collect
         assert root.children or root.lock_ref, "an unused root is dropped"
     _check_followed(tree)
     _check_locks(tree, nodes, leases)
-    _check_sizes(tree, nodes)
+    detached = [node for part in tree.detached for node in part.values()]
+    _check_sizes(tree, nodes, detached)
     _check_queue(queue, nodes)
-    _check_ownership(pool, nodes, leases, request_size)
+    _check_ownership(pool, [*nodes, *detached], leases, request_size)
     total = pool.free_size + tree.evictable_size + tree.protected_size + request_size
     assert total == pool.num_slots, f"{total} slots are accounted for, of {pool.num_slots}"
 
@@ -68,9 +69,11 @@ def _check_locks(tree: RadixTree, nodes: list[Node], leases: Collection[Lease]) 
     assert not expected, "a lease holds a node that isn't in the tree"
 
 
-def _check_sizes(tree: RadixTree, nodes: list[Node]) -> None:
-    assert tree.num_nodes == len(nodes)
-    assert tree.evictable_size == sum(node.num_tokens for node in nodes if not node.lock_ref)
+def _check_sizes(tree: RadixTree, nodes: list[Node], detached: list[Node]) -> None:
+    assert tree.nodes == {node.serial: node for node in nodes}
+    assert not any(node.lock_ref for node in detached), "nobody holds what was flushed"
+    assert tree.detached_size == sum(node.num_tokens for node in detached)
+    assert tree.evictable_size == sum(node.num_tokens for node in nodes if not node.lock_ref) + tree.detached_size
     assert tree.protected_size == sum(node.num_tokens for node in nodes if node.lock_ref)
 
 

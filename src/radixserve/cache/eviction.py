@@ -13,7 +13,7 @@ as it is while the node is an unlocked leaf. So what hides behind a stale entry 
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import Any
 
@@ -169,14 +169,11 @@ class EvictionQueue:
         node.queued = None
         return node
 
-    def remove(self, nodes: Set[Node]) -> None:
-        """Takes out what is in it of `nodes`, by going through all of it."""
-        for class_, heap in enumerate(self._heaps):
-            self._num_orphans -= sum(node in nodes and node.queued != class_ for _, _, node in heap)
-            heap[:] = [entry for entry in heap if entry[2] not in nodes]
-            heapify(heap)
-        for node in nodes:
+    def remove(self, node: Node) -> None:
+        """Takes out a node that left the tree in another way than by `pop`. Its entry goes when it comes up."""
+        if node.queued is not None:
             node.queued = None
+            self._num_orphans += 1
 
     def upcoming(self, clock: int) -> Iterator[Node]:
         """The nodes in the order in which `pop` would give them, if each were removed and nothing else happened. Changes nothing.

@@ -17,6 +17,10 @@ TAIL_SHARE = 8
 """At least an eighth of a leaf goes at a time: so cutting it up, which copies what is left, takes time in proportion to it."""
 
 
+PORTION = 1_024
+"""Nodes that are taken apart in one step, so that it takes milliseconds however large the tree is."""
+
+
 class Evictor:
     """The evictions of one cache."""
 
@@ -40,19 +44,38 @@ class Evictor:
 
     def evict(self, num_tokens: int, clock: int, evicted_for: int | None) -> int:
         """Evicts until at least `num_tokens` slots are freed or nothing is left; returns how many were freed."""
-        evicted = 0
+        evicted = self.free_detached(num_tokens)
         while evicted < num_tokens and (node := self.queue.pop(clock)) is not None:
             self._cut(node, num_tokens - evicted)
             evicted += node.num_tokens
             self._remove(node, clock, evicted_for)
         return evicted
 
+    def flush(self) -> None:
+        """Takes everything out of the tree at once; nothing may be locked. The slots come back by `free_detached`."""
+        self._tree.detach()
+        self.queue.clear()
+
+    def free_detached(self, num_tokens: int) -> int:
+        """Gives the pool at least `num_tokens` slots of what a flush took out, or all of it; returns how many."""
+        freed = 0
+        while freed < num_tokens and (node := self._tree.take_detached()) is not None:
+            self._pool.free(node.slots)
+            freed += node.num_tokens
+        return freed
+
+    def free_some_detached(self) -> None:
+        """Takes apart a portion of what a flush took out."""
+        for _ in range(PORTION):
+            if not self.free_detached(1):
+                break
+
     def evict_below(self, top: Node, clock: int) -> int:
         """Removes `top` and everything below it but what is locked; returns the number of tokens evicted."""
         unlocked = [node for node in self._tree.walk_below(top) if not node.lock_ref]
         for node in reversed(unlocked):
             self._remove(node, clock, None)
-        self.queue.remove(set(unlocked))
+            self.queue.remove(node)
         return sum(node.num_tokens for node in unlocked)
 
     def _cut(self, leaf: Node, needed: int) -> None:

@@ -130,7 +130,7 @@ class PrefixCache:
         """
         tree, place, start = self.tree, match.place, match.path_len
         node = place.node if isinstance(place.node, Node) else None
-        if node is None or node.parent is None or place.rest:
+        if node is None or tree.nodes.get(node.serial) is not node or place.rest:
             node, start = tree.find_root(match.extra_key), 0
         walk = tree.walk(node, match.key, start) if self.enabled else Walk([], node, 0)
         page = tree.partial_page(walk, match.key) if self.enabled else None
@@ -294,17 +294,27 @@ class PrefixCache:
         return self.evictor.evict_below(top, self._clock)
 
     def flush(self) -> int:
-        """Empties every namespace; returns the number of tokens dropped. Raises BusyError while any request holds a lease."""
+        """Empties every namespace; returns the number of tokens dropped. Raises BusyError while any request holds a lease.
+
+        It takes no time in proportion to the tree: nothing is found any more, and the slots come back when `tidy` is called, or
+        when they are needed.
+        """
         if self.leases:
             raise BusyError(f"{len(self.leases)} running requests hold parts of the cache: wait until they end, or abort them")
-        flushed = self.evictable_size
-        for _, node in self.walk():
-            self.pool.free(node.slots)
-        self.tree.clear()
-        self.evictor.queue.clear()
+        flushed = self.evictable_size - self.tree.detached_size
+        self.evictor.flush()
         if self.listeners:
             self._tell(Flushed(flushed))
         return flushed
+
+    @property
+    def is_tidy(self) -> bool:
+        """Whether nothing that was flushed waits to be taken apart."""
+        return not self.tree.detached
+
+    def tidy(self) -> None:
+        """Gives the pool back a portion of the slots that were flushed, in a few milliseconds."""
+        self.evictor.free_some_detached()
 
     def walk(self) -> Iterator[tuple[int, Node]]:
         """(depth, node) of every node but the roots, parents first; a root's child has depth 0. Don't change the tree meanwhile."""

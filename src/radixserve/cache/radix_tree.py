@@ -105,14 +105,24 @@ class RadixTree:
         self.page_size = page_size
         self.page_bytes = page_size * TOKEN_BYTES
         self.roots: dict[ExtraKey, Root] = {}
-        self.num_nodes = 0
-        """Nodes without the roots."""
+        self.nodes: dict[int, Node] = {}
+        """By serial number, without the roots."""
+        self.detached: list[dict[int, Node]] = []
+        """What `detach` took out and `take_detached` has not taken apart."""
+        self.detached_size = 0
+        """Their tokens."""
         self.evictable_size = 0
+        """Tokens in unlocked nodes, the detached ones included."""
         self.protected_size = 0
         self._num_made = 0
         self.followed = FollowedMatches()
         self._no_root = Node(-1, None, b"", None, 0, 0)
         """Stands for the root of every namespace that has none."""
+
+    @property
+    def num_nodes(self) -> int:
+        """Nodes without the roots."""
+        return len(self.nodes)
 
     def find_root(self, extra_key: ExtraKey) -> Node:
         """The namespace's root, or a stand-in without children."""
@@ -172,7 +182,7 @@ class RadixTree:
         """Adds an unlocked leaf. `key` is whole pages, of which no child of `parent` has the first."""
         node = Node(self._next_serial(), parent, key, value, time, priority)
         self._attach(parent, node)
-        self.num_nodes += 1
+        self.nodes[node.serial] = node
         self.evictable_size += node.num_tokens
         self.followed.child_changed(name(parent), key[:TOKEN_BYTES])
         return node
@@ -194,7 +204,7 @@ class RadixTree:
         node.num_tokens -= at
         node.parent = upper
         self._attach(upper, node)
-        self.num_nodes += 1
+        self.nodes[upper.serial] = upper
         self.followed.split(node, upper)
         return upper
 
@@ -209,7 +219,7 @@ class RadixTree:
         if parent.first_pages is not None:
             del parent.first_pages[bisect_left(parent.first_pages, first_page)]
         node.parent = None
-        self.num_nodes -= 1
+        del self.nodes[node.serial]
         self.evictable_size -= node.num_tokens
         self.followed.removed(node)
         self.followed.child_changed(name(parent), node.key[:TOKEN_BYTES])  # a page may have been there to copy from
@@ -241,15 +251,35 @@ class RadixTree:
                 self._drop_if_unused(walked)
             walked = walked.parent
 
-    def clear(self) -> None:
-        """Drops everything. The nodes are taken apart, so that no chain of them is destroyed recursively."""
-        for _, node in list(self.walk_all()):
-            node.parent, node.children = None, {}
-        for root in self.roots.values():
-            root.children = {}
-        self.roots = {}
-        self.num_nodes = self.evictable_size = self.protected_size = 0
+    def detach(self) -> None:
+        """Takes everything out at once, however much it is: no walk finds it any more. Nothing may be locked.
+
+        The nodes keep their slots, and count as evictable, until `take_detached` gives them.
+        """
+        assert self.protected_size == 0
+        if self.nodes:
+            self.detached.append(self.nodes)
+        self.detached_size = self.evictable_size
+        self.nodes, self.roots = {}, {}
         self.followed.clear()
+
+    def take_detached(self) -> Node | None:
+        """Takes a detached node apart and returns it; None if there is none.
+
+        It leaves its parent and its children, so that it is freed when the caller lets it go, and no chain of nodes recursively.
+        """
+        if not self.detached:
+            return None
+        nodes = self.detached[-1]
+        _, node = nodes.popitem()
+        if not nodes:
+            self.detached.pop()
+        if node.parent is not None:
+            node.parent.children.pop(node.key[: self.page_bytes], None)
+        node.parent, node.children = None, {}
+        self.evictable_size -= node.num_tokens
+        self.detached_size -= node.num_tokens
+        return node
 
     def walk_all(self) -> Iterator[tuple[int, Node]]:
         """(depth, node) of every node but the roots, parents first, namespaces one after another; a root's child has depth 0."""

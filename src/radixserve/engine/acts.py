@@ -114,9 +114,8 @@ class Acts:
         return CommandResult(message.rid, f"evicted {evicted} tokens{why}", {"evicted_tokens": evicted, "kept_tokens": kept})
 
     def _find(self, serial: int | None) -> Node:
-        for _, node in self._cache.walk():
-            if node.serial == serial:
-                return node
+        if serial is not None and (node := self._cache.tree.nodes.get(serial)) is not None:
+            return node
         raise InvalidRequestError(
             f"node {serial} is not in the tree: it was evicted, or never was; GET /cache/tree lists the nodes",
             param="node",

@@ -102,7 +102,7 @@ class Engine:
     @property
     def has_work(self) -> bool:
         """Whether a step would do anything."""
-        if self._inbox or self.scheduler.has_work:
+        if self._inbox or self.scheduler.has_work or not self.cache.is_tidy:
             return True
         if self._grammars.has_finished or self._adapters.reader.has_finished or self._weights.has_finished:
             return True
@@ -135,8 +135,10 @@ class Engine:
             self.scheduler.commit(batch)
             outputs += self._deliver(batch, result)
             token_ids = result.token_ids
+        if tidies := not self.cache.is_tidy:
+            self.cache.tidy()
         if self.recorder is not None:
-            self.recorder.end_step(batch, token_ids, self.cache, idle=not self.scheduler.has_work)
+            self.recorder.end_step(batch, token_ids, self.cache, tidies=tidies, idle=not self.scheduler.has_work)
         if self.observer is not None:
             self.observer.end_step()
         return outputs + self._acts.news() + self._page_reports.news()

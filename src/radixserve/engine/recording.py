@@ -188,9 +188,9 @@ class Recorder:
                 self._applied_s = self._now_s()
             self._messages.append(salted)
 
-    def end_step(self, batch: ForwardBatch | None, token_ids: list[int], cache: PrefixCache, *, idle: bool) -> None:
-        """Writes the step. `token_ids`: of `batch.sampled`; `idle`: nothing is left to do."""
-        if batch is not None or self._messages:
+    def end_step(self, batch: ForwardBatch | None, token_ids: list[int], cache: PrefixCache, *, tidies: bool, idle: bool) -> None:
+        """Writes the step. `token_ids`: of `batch.sampled`; `tidies`: it freed slots of a flush; `idle`: nothing is left to do."""
+        if batch is not None or self._messages or tidies:
             sampled = [] if batch is None else batch.sampled
             self._write(
                 RecordedStep(

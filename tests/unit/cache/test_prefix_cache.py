@@ -1,6 +1,10 @@
+import gc
+import weakref
+
 import numpy as np
 import pytest
 
+from radixserve.cache import evictor
 from radixserve.cache.eviction import LRU, EvictionQueue
 from radixserve.cache.followed import FollowedMatch
 from radixserve.cache.prefix_cache import Lease, PrefixCache
@@ -152,7 +156,48 @@ def test_a_chain_of_5000_nodes_is_published_split_evicted_and_flushed() -> None:
         assert cache.match(tokens).evictable_len == depth
         assert cache.evict(depth // 2) == depth // 2
         assert cache.flush() == depth // 2
+        while not cache.is_tidy:
+            cache.tidy()
     cache.check()
+
+
+def test_a_flush_hides_everything_at_once_and_frees_a_portion_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evictor, "PORTION", 2)
+    cache = PrefixCache(100)
+    for start in range(0, 100, 10):
+        serve(cache, numbered(start, start + 10))
+    assert cache.flush() == 100
+    assert [cache.match(numbered(start, start + 10)).cached_len for start in range(0, 100, 10)] == [0] * 10
+    assert (cache.num_nodes, cache.free_size, cache.evictable_size) == (0, 0, 100)
+    cache.tidy()
+    assert (cache.free_size, cache.evictable_size) == (20, 80)
+    serve(cache, numbered(0, 50))  # more than is free: it takes what it needs of the flushed part, and not a token of the new tree
+    assert cache.num_evicted == 0
+    assert cache.flush() == 50
+    steps = 0
+    while not cache.is_tidy:
+        cache.tidy()
+        cache.check()
+        steps += 1
+    assert (steps, cache.free_size) == (3, 100)
+
+
+def test_nodes_that_leave_the_tree_are_freed_at_once_without_the_garbage_collector() -> None:
+    cache = PrefixCache(64)
+    gc.disable()
+    try:
+        for flushes in (False, True):
+            for start in range(0, 30, 10):
+                serve(cache, numbered(0, 5) + numbered(start, start + 10))
+            keys = [weakref.ref(node.slots) for node in cache.tree.nodes.values()]
+            if flushes:
+                cache.flush()
+                cache.tidy()
+            cache.evict(64)
+            cache.evictor.queue.clear()  # its entries go when they come up
+            assert [key() for key in keys] == [None] * len(keys)
+    finally:
+        gc.enable()
 
 
 class CountingLRU(LRU):

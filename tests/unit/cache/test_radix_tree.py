@@ -143,7 +143,9 @@ def test_a_chain_of_5000_nodes_needs_no_recursion() -> None:
     tree.lock(leaf)
     assert tree.protected_size == depth
     tree.unlock(leaf)
-    tree.clear()
+    tree.detach()
+    while tree.take_detached() is not None:
+        pass
     assert tree.evictable_size == tree.num_nodes == 0
     dropped = RadixTree()
     add(dropped, [1])
