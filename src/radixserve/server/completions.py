@@ -19,7 +19,7 @@ from radixserve.server.protocol import CompletionBody
 from radixserve.server.replies import Completion, CompletionChoice, CompletionLogprobs, Usage
 from radixserve.server.request_log import RequestRecord, record_of
 from radixserve.server.service import Service, offload, service_of
-from radixserve.server.token_text import completion_logprobs, echo_logprobs, joined, prompt_logprobs
+from radixserve.server.token_text import TextOffsets, completion_logprobs, echo_logprobs, joined, prompt_logprobs
 from radixserve.text.tokenizer import Tokenizer
 
 DEFAULT_MAX_TOKENS = 16
@@ -58,6 +58,7 @@ def _begin(body: CompletionBody, service: Service, record: RequestRecord) -> Gen
         echo_logprobs=body.logprobs if body.echo else None,
         prompt_logprobs=body.prompt_logprobs,
         show_ids=bool(body.return_token_ids),
+        skip_special_tokens=params.skip_special_tokens,
         chunk_usage=UNSET if stream_usage == "none" else None,
     )
     names = {"grammar": constraint.field} if constraint else {}
@@ -82,9 +83,10 @@ class CompletionShape:
     echo_logprobs: int | None
     prompt_logprobs: int | None
     show_ids: bool
+    skip_special_tokens: bool
     chunk_usage: UnsetType | None
-    _offsets: dict[int, int] = field(default_factory=dict)
-    """Characters of text and tokens sent so far, by choice."""
+    _offsets: dict[int, TextOffsets] = field(default_factory=dict)
+    """Of the text sent so far, by choice of a stream."""
     _echoed: dict[int, CompletionLogprobs | None] = field(default_factory=dict)
     """Log-probabilities of the prompts that were repeated so far."""
 
@@ -96,7 +98,6 @@ class CompletionShape:
         if number % self.n == 0:
             self._echoed[prompt] = self._echo(prompt, first.prompt_logprobs)
         text = self._prefix(prompt)
-        self._offsets[number] = len(text)
         return self._chunk(CompletionChoice(number, text, self._echoed.get(prompt), prompt_token_ids=self._prompt_ids(prompt)))
 
     def chunk(self, number: int, output: Output) -> Completion | None:
@@ -106,8 +107,9 @@ class CompletionShape:
             return None
         logprobs = None
         if output.logprobs:
-            offset = self._offsets.get(number, 0)
-            logprobs, self._offsets[number] = completion_logprobs(self.tokenizer, output.logprobs, offset)
+            if number not in self._offsets:
+                self._offsets[number] = self._begin_offsets(number // self.n)
+            logprobs = completion_logprobs(self.tokenizer, output.logprobs, self._offsets[number])
         choice = CompletionChoice(number, output.text, logprobs, output.finish_reason, output.stop_reason, token_ids=ids)
         return self._chunk(choice)
 
@@ -127,7 +129,7 @@ class CompletionShape:
         prompt = number // self.n
         prefix, logprobs = self._prefix(prompt), self._echo(prompt, scores)
         if answer.logprobs:
-            own, _ = completion_logprobs(self.tokenizer, answer.logprobs, len(prefix))
+            own = completion_logprobs(self.tokenizer, answer.logprobs, self._begin_offsets(prompt))
             logprobs = joined(logprobs, own) if logprobs is not None else own
         return CompletionChoice(
             number,
@@ -139,6 +141,11 @@ class CompletionShape:
             self._prompt_ids(prompt),
             answer.token_ids if self.show_ids else UNSET,
         )
+
+    def _begin_offsets(self, prompt: int) -> TextOffsets:
+        """For the tokens of an answer, after the prompt if that is repeated."""
+        detokenizer = self.tokenizer.detokenizer(self.prompts[prompt], skip_special_tokens=self.skip_special_tokens)
+        return TextOffsets(detokenizer, len(self._prefix(prompt)))
 
     def _prefix(self, prompt: int) -> str:
         return self.prefixes[prompt] if self.prefixes else ""

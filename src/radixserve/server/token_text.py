@@ -13,11 +13,28 @@ from radixserve.server.replies import (
     PromptLogprobs,
     TopLogprob,
 )
+from radixserve.text.detokenizer import Detokenizer
 from radixserve.text.tokenizer import Tokenizer
 
 
-def completion_logprobs(tokenizer: Tokenizer, logprobs: Sequence[TokenLogprob], offset: int) -> tuple[CompletionLogprobs, int]:
-    """The lists of /v1/completions, and the next offset. `offset`: characters of the text before the first of these tokens.
+class TextOffsets:
+    """Where each token of a text begins, in characters: a token inside of a character where that character does."""
+
+    def __init__(self, detokenizer: Detokenizer, start: int) -> None:
+        """`start`: characters before the first token."""
+        self._detokenizer = detokenizer
+        self.end = start
+        """Whole characters so far."""
+
+    def take(self, token_id: int) -> int:
+        """The offset of the next token."""
+        offset = self.end
+        self.end += len(self._detokenizer.push([token_id]))
+        return offset
+
+
+def completion_logprobs(tokenizer: Tokenizer, logprobs: Sequence[TokenLogprob], offsets: TextOffsets) -> CompletionLogprobs:
+    """The lists of /v1/completions. `offsets`: of the text that these tokens go on with.
 
     The alternatives include the sampled token, as OpenAI's do. Tokens that are no whole characters are written as OpenAI writes
     them, `bytes:\\xe2\\x82`, so that two of them never share a key.
@@ -28,9 +45,8 @@ def completion_logprobs(tokenizer: Tokenizer, logprobs: Sequence[TokenLogprob], 
         shown.tokens.append(name)
         shown.token_logprobs.append(item.logprob)
         shown.top_logprobs.append({name: item.logprob} | {_name(tokenizer, other): value for other, value in item.top})
-        shown.text_offset.append(offset)
-        offset += _width(tokenizer, item.token_id)
-    return shown, offset
+        shown.text_offset.append(offsets.take(item.token_id))
+    return shown
 
 
 def joined(first: CompletionLogprobs, second: CompletionLogprobs) -> CompletionLogprobs:
@@ -48,13 +64,15 @@ def echo_logprobs(
 ) -> CompletionLogprobs:
     """The lists of /v1/completions for a prompt that the answer repeats. `count`: alternatives shown; `first_id` has none."""
     scores = [msgspec.structs.replace(item, top=item.top[:count]) for item in logprobs]
-    rest, end = completion_logprobs(tokenizer, scores, _width(tokenizer, first_id))
-    added = max(end - len(prompt), 0)  # characters of tokens that the text doesn't hold, such as a BOS
+    offsets = TextOffsets(tokenizer.detokenizer((), skip_special_tokens=False), 0)
+    first = offsets.take(first_id)
+    rest = completion_logprobs(tokenizer, scores, offsets)
+    added = max(offsets.end - len(prompt), 0)  # characters of tokens that the text doesn't hold, such as a BOS
     return CompletionLogprobs(
         [_name(tokenizer, first_id), *rest.tokens],
         [None, *rest.token_logprobs],
         [None, *rest.top_logprobs],
-        [max(offset - added, 0) for offset in (0, *rest.text_offset)],
+        [max(offset - added, 0) for offset in (first, *rest.text_offset)],
     )
 
 
@@ -85,10 +103,6 @@ def chat_logprobs(tokenizer: Tokenizer, logprobs: list[TokenLogprob]) -> ChatLog
         others = [top(token_id, value) for token_id, value in item.top]
         content.append(ChatTokenLogprob(this.token, this.logprob, this.bytes, others))
     return ChatLogprobs(content)
-
-
-def _width(tokenizer: Tokenizer, token_id: int) -> int:
-    return len(tokenizer.token_bytes[token_id].decode(errors="ignore"))
 
 
 def _name(tokenizer: Tokenizer, token_id: int) -> str:
