@@ -1,6 +1,7 @@
 """`/cache/…`: what it says is what the engine has, and what it does is done."""
 
 import asyncio
+import hashlib
 import json
 import threading
 from collections.abc import Iterator
@@ -120,6 +121,9 @@ def test_what_is_exported_can_be_warmed(fresh: RunningServer) -> None:
     ask(fresh, "keep this one")
     ask(fresh, "keep that one", cache_salt="s")
     lines = httpx.get(fresh.url + "/cache/export").text
+    refused = httpx.post(fresh.url + "/cache/warm", content=lines)
+    assert (refused.status_code, "prompt 2" in refused.text, "add the cache_salt" in refused.text) == (400, True, True)
+    lines = "".join(line.replace('"salt"', '"cache_salt":"s","salt"') + "\n" for line in lines.splitlines())
     assert [json.loads(line)["text"] for line in lines.splitlines()] == ["keep this one", "keep that one"]
     before = sorted(texts(fresh.get("/cache/tree")))
     fresh.post("/flush_cache")
@@ -129,6 +133,62 @@ def test_what_is_exported_can_be_warmed(fresh: RunningServer) -> None:
     assert sorted(texts(fresh.get("/cache/tree"))) == before
     again = httpx.post(fresh.url + "/cache/warm", content="keep this one\n", headers={"content-type": "text/plain"}).json()
     assert again["cached_tokens"] == 12
+
+
+def test_a_cache_salt_is_shown_nowhere_in_clear(fresh: RunningServer) -> None:
+    salt = "tenant-7-secret"
+    headers = {"x-request-id": "asked"}
+    for _ in range(2):
+        body = {"prompt": "a salted prompt", "max_tokens": 1, "cache_salt": salt, "explain_cache": True}
+        assert httpx.post(fresh.url + "/v1/completions", json=body, headers=headers).status_code == 200
+    fresh.wait_idle()
+    shown = [
+        httpx.get(fresh.url + path).text for path in ("/cache/tree", "/cache/export", "/cache/top", "/metrics", "/server_info")
+    ]
+    shown.append(httpx.get(fresh.url + "/cache/explain?request_id=asked").text)
+    guesses = [hash_(salt.encode()).hexdigest()[:6] for hash_ in (hashlib.sha256, hashlib.blake2b, hashlib.md5, hashlib.sha1)]
+    for text in shown:
+        assert text
+        assert salt not in text
+        assert not any(f'"{guess}' in text for guess in guesses), "a salt can't be found by trying likely ones"
+    digest = json.loads(shown[1])["salt"]
+    assert f'"salt":"{digest}"' in shown[0], "namespaces go by the same name everywhere"
+    assert f'"salt":"{digest}"' in shown[2]
+
+
+DEEP = "[" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/cache/warm", DEEP),
+        ("/cache/warm", '{"messages": ' + DEEP),
+        ("/cache/pin", DEEP),
+        ("/tokenize", '{"messages": ' + DEEP),
+        ("/generate", '{"text": "x", "sampling_params": ' + DEEP),
+        ("/v1/completions", '{"prompt": ' + DEEP),
+        ("/v1/responses", '{"input": ' + DEEP),
+        ("/v1/messages", '{"messages": ' + DEEP),
+        *(
+            ("/v1/completions", json.dumps({"prompt": "x", "max_tokens": 1, **field}))
+            for field in (
+                {"guided_json": DEEP},
+                {"guided_json": '{"a":' * 100_000},
+                {"structured_outputs": {"structural_tag": DEEP}},
+                {"guided_json": DEEP + "]" * 100_000},
+            )
+        ),
+        *(
+            ("/v1/completions", '{"prompt": "x", "max_tokens": 1, "guided_json": ' + '{"not":' * depth + "{}" + "}" * (depth + 1))
+            for depth in (150, 300, 500, 900, 950, 990)
+        ),
+    ],
+)
+def test_json_that_is_nested_too_deeply_is_refused(fresh: RunningServer, path: str, body: str) -> None:
+    refused = httpx.post(fresh.url + path, content=body, headers={"content-type": "application/json"})
+    assert refused.status_code == 400, refused.text
+    assert len(refused.text) < 2_000
 
 
 def test_search_and_details(fresh: RunningServer) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from radixserve.cli import main
-from radixserve.cli.explain import compare
+from radixserve.cli.explain import _read, compare
 from radixserve.text.dialect import Dialect
 from radixserve.text.tokenizer import Tokenizer
 
@@ -47,6 +47,35 @@ def test_the_first_difference_is_named(tokenizer: Tokenizer, other: Any, cause: 
     found = compare(BODY, other, tokenizer)
     assert (found.cause, found.place and found.place.path, found.place and found.place.at) == (cause, path, at)
     assert found.breaks == (cause is not None)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "is_text"),
+    [
+        ("a.json", '{"prompt": "x"', False),
+        ("a.json", "plain", False),
+        ("a.json", "", False),
+        ("a", ' {"prompt": }', False),
+        ("a", "[" * 100_000, True),
+        ("a.json", "[" * 100_000, False),
+        ("a.txt", "{name} asks", True),
+        ("a", "plain", True),
+    ],
+)
+def test_malformed_json_is_refused_and_not_compared_as_a_text(
+    tiny_model_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, text: str, is_text: bool
+) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    if is_text:
+        assert _read(path) == {"prompt": text}
+        return
+    with pytest.raises(SystemExit) as ended:
+        main(["explain", str(path), str(path), "--model", str(tiny_model_dir)])
+    assert ended.value.code == 1
+    said = capsys.readouterr()
+    assert "is not JSON" in said.err
+    assert str(path) in said.err.replace("\n", "")
 
 
 def test_tools_in_another_order_and_objects_with_other_keys_first(tokenizer: Tokenizer) -> None:

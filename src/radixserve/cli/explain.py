@@ -63,7 +63,8 @@ def explain(
     Parameters
     ----------
     first
-        A request body as JSON (chat or completion), or a plain text.
+        A request body as JSON (chat or completion), or a plain text: what is named .txt, or is neither named .json nor begins
+        with a brace.
     second
         Another, which is to reuse the first one's prefix.
     model
@@ -98,15 +99,21 @@ def compare(first: dict[str, Any], second: dict[str, Any], tokenizer: Tokenizer)
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """A JSON object is a request body; anything else is the text of a prompt."""
+    """A JSON object is a request body; what begins like none is the text of a prompt.
+
+    Raises InvalidRequestError for a file that can't be read, and for one that begins like a JSON object and is none.
+    """
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidRequestError(f"can't read {path}: {error}") from error
     try:
         body = json.loads(text)
-    except ValueError:
-        return {"prompt": text}
+    except (ValueError, RecursionError) as error:
+        if path.suffix == ".txt" or (path.suffix != ".json" and not text.lstrip().startswith("{")):
+            return {"prompt": text}
+        what = "nested too deeply" if isinstance(error, RecursionError) else error
+        raise InvalidRequestError(f"{path} is not JSON: {what}; mend it, or name it .txt if it is a text") from error
     return body if isinstance(body, dict) else {"prompt": body if isinstance(body, str) else text}
 
 

@@ -19,11 +19,11 @@ from radixserve.sampling_params import SamplingParams
 from radixserve.server.body import read_body, read_bytes
 from radixserve.server.browser_guard import is_loopback
 from radixserve.server.cache_feed import CacheFeed
-from radixserve.server.cache_view import parents_first, search, top_view
+from radixserve.server.cache_view import parents_first, salt_digest, search, top_view
 from radixserve.server.errors import HttpError
 from radixserve.server.explanations import with_text
 from radixserve.server.prompts import as_token_ids
-from radixserve.server.protocol import Int
+from radixserve.server.protocol import Int, check_salt
 from radixserve.server.request_log import record_of
 from radixserve.server.service import Service, json_reply, offload, service_of
 
@@ -35,17 +35,27 @@ WARM_PARAMS = SamplingParams(max_tokens=1, temperature=0.0)
 
 
 class Prefix(msgspec.Struct, frozen=True):
-    """A prompt as a text, as token ids, or as a conversation after the chat template. `model`: an adapter's name, or the base's."""
+    """A prompt as a text, as token ids, or as a conversation after the chat template. `model`: an adapter's name, or the base's.
+
+    `salt`: the digest that an export has in place of the salt.
+    """
 
     prompt: str | list[int] | None = None
     messages: list[dict[str, Any]] | None = None
     cache_salt: str | None = None
+    salt: str | None = None
     model: str | None = None
 
     def tokens(self, service: Service) -> bytes:
         """int32 token ids. Raises InvalidRequestError unless there is exactly one of the forms."""
         if (self.prompt is None) == (self.messages is None):
             raise InvalidRequestError("send either prompt or messages, not both and not neither", param="prompt")
+        check_salt(self.cache_salt, "cache_salt")
+        if self.salt is not None and self.cache_salt is None:
+            raise InvalidRequestError(
+                f"it comes from a namespace whose cache_salt is not shown, only its digest {self.salt[:20]!r}: add the cache_salt",
+                param="cache_salt",
+            )
         tokenizer = service.tokenizer
         if self.messages is not None:
             return token_bytes(
@@ -167,7 +177,7 @@ async def export(request: Request) -> Response:
         for leaf in (node for top in tops for node in mirror.below(top) if node.parent and not node.num_children):
             tokens = b"".join(passed.tokens for passed in mirror.path(leaf.serial))
             key = mirror.root_of(leaf.serial).extra_key
-            namespace = {"cache_salt": key.cache_salt, "model": key.adapter} if key is not None else {}
+            namespace = {"salt": salt_digest(key.cache_salt), "model": key.adapter} if key is not None else {}
             given = {name: value for name, value in namespace.items() if value is not None}
             ids = memoryview(tokens).cast("i").tolist()
             lines.append(msgspec.json.encode({"prompt": ids, **given, "text": feed.view.text(tokens)}) + b"\n")
@@ -266,9 +276,10 @@ def _read_lines(raw: bytes, *, plain: bool) -> list[Prefix]:
     for number, line in enumerate(lines, 1):
         try:
             value = msgspec.json.decode(line, type=Prefix | str)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
+            what = "nested too deeply" if isinstance(error, RecursionError) else error
             raise InvalidRequestError(
-                f"line {number} is not a prompt as JSON: {error}; send plain lines as Content-Type text/plain", code="invalid_json"
+                f"line {number} is not a prompt as JSON: {what}; send plain lines as Content-Type text/plain", code="invalid_json"
             ) from None
         found.append(Prefix(value) if isinstance(value, str) else value)
     return found

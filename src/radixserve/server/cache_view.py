@@ -1,9 +1,10 @@
 """The cache as a viewer reads it: nodes, requests and changes as JSON, with text in place of tokens. `docs/ui.md` has the fields.
 
-`redacted` leaves every text out. A cache salt is never shown: a digest tells namespaces apart.
+`redacted` leaves every text out. A cache salt is never shown: a digest, with a random key, tells namespaces apart.
 """
 
 import hashlib
+import secrets
 from collections.abc import Sequence
 from typing import Any
 
@@ -95,10 +96,20 @@ class CacheView:
         return self.text(tokens[: HEAD_CHARS * 4])[:HEAD_CHARS] + " … " + self.text(tokens[-TAIL_CHARS * 4 :])[-TAIL_CHARS:]
 
 
+_DIGEST_KEY = secrets.token_bytes(32)
+"""Of this process alone, so that nobody finds a salt by trying likely ones."""
+
+
+def salt_digest(cache_salt: str | None) -> str | None:
+    """What is shown in place of a salt: the same for the same salt as long as this process lives."""
+    if cache_salt is None:
+        return None
+    return hashlib.blake2b(cache_salt.encode(), key=_DIGEST_KEY, digest_size=6).hexdigest()
+
+
 def namespace(key: ExtraKey) -> View:
     """A namespace; `salt` is a digest."""
-    salt = hashlib.sha256(key.cache_salt.encode()).hexdigest()[:6] if key.cache_salt is not None else None
-    return {"adapter": key.adapter, "salt": salt}
+    return {"adapter": key.adapter, "salt": salt_digest(key.cache_salt)}
 
 
 def top_view(top: CacheTop, view: CacheView) -> View:

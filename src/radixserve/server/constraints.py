@@ -137,16 +137,29 @@ def _of_structured_outputs(this: StructuredOutputs) -> Iterator[Grammar]:
     if this.json_object:
         yield Grammar("json_object")
     if (tag := this.structural_tag) is not None:
-        yield Grammar("structural_tag", tag if isinstance(tag, str) else json.dumps(tag, ensure_ascii=False))
+        yield Grammar("structural_tag", tag if isinstance(tag, str) else _json_text(tag, "structural_tag"))
 
 
 def _json_schema(schema: Schema, field: str) -> Grammar:
     if isinstance(schema, str):
         try:
             schema = json.loads(schema)
+        except RecursionError:
+            raise _too_deep(field) from None
         except ValueError as error:
             raise InvalidRequestError(f"{field} is not JSON: {error}", param=field) from error
-    return Grammar("json_schema", json.dumps(schema, ensure_ascii=False))
+    return Grammar("json_schema", _json_text(schema, field))
+
+
+def _json_text(value: Any, field: str) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except RecursionError:
+        raise _too_deep(field) from None
+
+
+def _too_deep(field: str) -> InvalidRequestError:
+    return InvalidRequestError(f"{field} is nested too deeply: flatten it", param=field)
 
 
 def _choice(options: list[str], field: str) -> Grammar:

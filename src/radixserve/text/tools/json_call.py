@@ -58,7 +58,7 @@ def read_arguments(text: str) -> dict[str, Any] | None:
     """The arguments of a call; None where `text` is no JSON object, such as one that was cut off."""
     try:
         value = msgspec.json.decode(text)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
 
