@@ -61,7 +61,9 @@ class Acts:
         if (refusal := self._no_update(message.rid)) is not None:
             return [refusal]
         if self._weights.model is not None:
-            what = f"can't update the weights now: those of {self._weights.model} are being read; try again when they are loaded"
+            what = (
+                f"can't update the weights now: those of {self._weights.model:.200} are being read; try again when they are loaded"
+            )
             return [RequestFailed(message.rid, "busy", what)]
         if self._weights.weights.reads_files:
             self._weights.begin(message)
