@@ -7,6 +7,7 @@ from radixserve.cache.lease import Lease
 from radixserve.cache.pins import Pins
 from radixserve.observe.news import News, NodeState, RequestState, RootState, Snapshot
 from radixserve.req import Req
+from radixserve.scheduler.admission import Candidate
 from radixserve.scheduler.scheduler import Scheduler
 
 NUM_VICTIMS = 12
@@ -78,26 +79,39 @@ class Watch:
 
     def _requests(self) -> tuple[list[RequestState], list[str]]:
         """The requests that are new or changed, and the ids of those that are gone."""
-        scheduler, changed = self._scheduler, []
-        live = [*scheduler.running, *(candidate.req for candidate in scheduler.waiting.values())]
-        for req in live:
+        running, waiting, changed = self._scheduler.running, self._scheduler.waiting, []
+        for req in [*running, *self._new_waiting()]:
             told = self._told.get(req.rid)
             if told is None or told.progress != _progress(req):
                 changed.append(_state(req, told))
-                self._told[req.rid] = _Told(req)
-        rids = {req.rid for req in live}
-        ended = [rid for rid in self._told if rid not in rids]
+                self._told[req.rid] = _Told(req, waiting.get(req.rid))
+        ended: list[str] = []
+        if len(self._told) > len(running) + len(waiting):
+            rids = {req.rid for req in running}
+            ended = [rid for rid in self._told if rid not in rids and rid not in waiting]
         for rid in ended:
             del self._told[rid]
         return changed, ended
+
+    def _new_waiting(self) -> list[Req]:
+        """Those that began to wait since the last time: the last ones. Nothing changes of a request while it waits."""
+        new: list[Req] = []
+        for rid, candidate in reversed(self._scheduler.waiting.items()):
+            told = self._told.get(rid)
+            if told is not None and told.candidate is candidate:
+                break
+            new.append(candidate.req)
+        return new[::-1]
 
 
 class _Told:
     """What was told of a request."""
 
-    __slots__ = ("lease", "num_slots", "progress")
+    __slots__ = ("candidate", "lease", "num_slots", "progress")
 
-    def __init__(self, req: Req) -> None:
+    def __init__(self, req: Req, candidate: Candidate | None) -> None:
+        self.candidate = candidate
+        """As what it waited, if it did."""
         self.lease: Lease | None = req.lease
         self.num_slots = req.lease.num_slots if req.lease is not None else 0
         self.progress = _progress(req)

@@ -9,8 +9,6 @@ Invariants: a running request has a lease, a row of the slot table, and slots fo
 one has nothing. No more requests run than a step computes tokens, so that each can have one.
 """
 
-from collections.abc import Mapping
-
 from radixserve.batch import ForwardBatch
 from radixserve.cache.prefix_cache import PrefixCache
 from radixserve.cache.radix_tree import Node
@@ -49,7 +47,7 @@ class Scheduler:
         self._decode_reserve = decode_reserve
 
     @property
-    def waiting(self) -> Mapping[str, Candidate]:
+    def waiting(self) -> dict[str, Candidate]:
         """By request id, in the order in which they began to wait."""
         return self._queue.candidates
 
