@@ -29,9 +29,9 @@ class Disconnects:
 
 
 async def disconnect_all(client: BenchClient, model: str, streams: int, output_len: int) -> Disconnects:
-    """Opens all streams, and leaves them when each has read `output_len` tokens of four times as many.
+    """Opens all streams, and leaves them when each has read `output_len` tokens of four times as many. A fast one may end before.
 
-    Raises ConfigError when the server doesn't become idle.
+    Raises ConfigError when a stream fails, or the server doesn't become idle.
     """
     before = await _idle(client)
     read = [0] * streams
@@ -47,13 +47,15 @@ async def disconnect_all(client: BenchClient, model: str, streams: int, output_l
 
     tasks = [asyncio.create_task(follow(number)) for number in range(streams)]
     waiting = asyncio.create_task(all_read.wait())
-    await asyncio.wait([*tasks, waiting], return_when=asyncio.FIRST_COMPLETED)  # a stream that ends has failed
+    reading: asyncio.Future[list[None]] = asyncio.gather(*tasks)  # done when all have ended, or the first has failed
+    both: list[asyncio.Future[Any]] = [reading, waiting]
+    await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
     for task in (*tasks, waiting):
         task.cancel()
-    await asyncio.gather(*tasks, waiting, return_exceptions=True)
-    after = await _idle(client, _num_ended(before) + streams)
+    failure, *_ = await asyncio.gather(reading, *tasks, waiting, return_exceptions=True)
     if not all_read.is_set():
-        raise ConfigError("a stream ended before it was left: lower --streams or --output-len")
+        raise ConfigError(f"a stream failed before it was left ({failure!r}): lower --streams or --output-len")
+    after = await _idle(client, _num_ended(before) + streams)
     return Disconnects(
         streams=streams,
         steps=(after["generated_tokens"] - before["generated_tokens"] - sum(read)) / streams,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import httpx
 
-from tests.server.running import frames, running, wait_until
+from tests.server.running import PATIENCE_S, frames, running, wait_until
 from tests.tiny_models import make_tiny_model
 
 LONG = {"prompt": "Once", "max_tokens": 15_000, "temperature": 0, "ignore_eos": True}
@@ -29,7 +29,7 @@ def test_open_requests_hear_an_error_and_the_server_ends(tmp_path: Path) -> None
         assert httpx.get(server.url + "/health").status_code == 503
         assert whole.result().status_code == 503
         assert server.post("/v1/completions", **LONG).status_code == 503
-        assert server.process.wait(timeout=10) == 1
+        assert server.process.wait(timeout=PATIENCE_S) == 1
         assert "SIGKILL" in server.log
 
 
@@ -37,4 +37,4 @@ def test_the_engine_does_not_outlive_its_parent(tmp_path: Path, tiny_model_dir: 
     with running(tmp_path, tiny_model_dir, num_slots=300) as server:
         engine = server.engine
         server.process.kill()
-        engine.wait(timeout=10)
+        engine.wait(timeout=PATIENCE_S)

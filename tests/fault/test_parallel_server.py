@@ -13,7 +13,7 @@ import pytest
 from radixserve import LLM, SamplingParams
 from radixserve.engine.ranks import leader
 from radixserve.errors import ConfigError, RankError
-from tests.server.running import RunningServer, frames, running, wait_until
+from tests.server.running import PATIENCE_S, RunningServer, frames, running, wait_until
 from tests.tiny_adapters import make_tiny_adapter
 from tests.tiny_models import make_tiny_model
 
@@ -139,7 +139,7 @@ def test_a_killed_rank_ends_all(server: RunningServer) -> None:
         received += "".join(text)
     assert "rank 1 was ended by signal 9" in frames(received)[-1]["error"]["message"]
     assert httpx.get(server.url + "/health").status_code == 503
-    assert server.process.wait(timeout=10) == 1
+    assert server.process.wait(timeout=PATIENCE_S) == 1
     wait_until(lambda: not engine.is_running())
     assert "rank 1 was ended by signal 9" in server.log
 
@@ -148,7 +148,7 @@ def test_an_idle_server_notices_a_killed_rank_and_no_rank_outlives_rank_0(tmp_pa
     with running(tmp_path, model, num_slots=300, tensor_parallel=3) as server:
         first, second = (psutil.Process(rank["pid"]) for rank in server.get("/server_info")["ranks"][1:])
         second.kill()
-        assert server.process.wait(timeout=10) == 1
+        assert server.process.wait(timeout=PATIENCE_S) == 1
         assert "rank 2 was ended by signal 9" in server.log
         wait_until(lambda: not first.is_running())
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.server.running import RunningServer, frames, launch, running, wait_until
+from tests.server.running import PATIENCE_S, RunningServer, frames, launch, running, wait_until
 from tests.tiny_models import make_tiny_model
 
 
@@ -17,7 +17,7 @@ from tests.tiny_models import make_tiny_model
 def server(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[RunningServer]:
     """Two requests run at once, more wait."""
     model = make_tiny_model(tmp_path / "model", max_position_embeddings=16_384)
-    grace_s = getattr(request, "param", 20.0)
+    grace_s = getattr(request, "param", 1000.0)
     with running(tmp_path, model, server={"grace_s": grace_s}, num_slots=40_000, max_running=2) as this:
         yield this
 
@@ -39,7 +39,7 @@ def test_accepted_work_finishes_and_new_work_is_refused(server: RunningServer) -
             *chunks, done = frames(text)
             assert done == "[DONE]"
             assert chunks[-1]["choices"][0]["finish_reason"] == "length"
-    assert server.process.wait(timeout=10) == 0
+    assert server.process.wait(timeout=PATIENCE_S) == 0
 
 
 @pytest.mark.parametrize("server", [0.3], indirect=True)
@@ -48,7 +48,7 @@ def test_what_is_not_done_within_the_grace_is_cut_and_says_so(server: RunningSer
         streams = [pool.submit(stream, server, 15_000) for _ in range(3)]
         wait_until(lambda: (s := server.stats())["num_running"] == 2 and s["num_waiting"] == 1)
         server.process.send_signal(signal.SIGTERM)
-        assert server.process.wait(timeout=10) == 0
+        assert server.process.wait(timeout=PATIENCE_S) == 0
         running_first, running_second, queued = sorted((future.result() for future in streams), key=len, reverse=True)
     for text in (running_first, running_second):
         assert "shutting down" in frames(text)[-1]["error"]["message"]
@@ -63,7 +63,7 @@ def test_a_second_signal_ends_at_once_and_says_so(server: RunningServer) -> None
         server.process.send_signal(signal.SIGTERM)
         wait_until(lambda: httpx.get(server.url + "/health").status_code == 503)
         server.process.send_signal(signal.SIGTERM)
-        assert server.process.wait(timeout=10) == 0
+        assert server.process.wait(timeout=PATIENCE_S) == 0
         for text in [future.result() for future in streams]:
             assert "shutting down" in frames(text)[-1]["error"]["message"]
 
@@ -81,7 +81,7 @@ def test_what_cannot_start_says_why_in_one_line(
     tmp_path: Path, tiny_model_dir: Path, model: str | None, engine: dict[str, int], server: dict[str, int], says: str
 ) -> None:
     this = launch(tmp_path, model or tiny_model_dir, engine, server)
-    assert this.process.wait(timeout=30) == 1
+    assert this.process.wait(timeout=PATIENCE_S) == 1
     assert this.process.stdout is not None
     this.process.stdout.close()
     (line,) = this.log.splitlines()
@@ -92,7 +92,7 @@ def test_a_port_in_use(tmp_path: Path, tiny_model_dir: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         this = launch(tmp_path, tiny_model_dir, {}, {"port": port})
-        assert this.process.wait(timeout=30) == 1
+        assert this.process.wait(timeout=PATIENCE_S) == 1
     assert this.process.stdout is not None
     this.process.stdout.close()
     (line,) = this.log.splitlines()

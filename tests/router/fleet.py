@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import psutil
 
-from tests.server.running import RunningServer, frames, running, wait_until
+from tests.server.running import PATIENCE_S, RunningServer, frames, running, wait_until
 
 TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "6c0ffee" * 8}
 """What lets others than the server speak to its Ray."""
@@ -39,7 +39,7 @@ def running_fleet(tmp_path: Path, model: Path) -> Iterator[RunningServer]:
         yield server
         children = psutil.Process(server.process.pid).children(recursive=True)
         server.process.terminate()
-        assert server.process.wait(timeout=30) == 0, server.log
+        assert server.process.wait(timeout=PATIENCE_S) == 0, server.log
         _, left = psutil.wait_procs(children, timeout=15)
         assert left == []
 

@@ -26,6 +26,9 @@ sys.exit(serve(EngineConfig(**engine), ServerConfig(**server)))
 """
 
 
+PATIENCE_S = 180
+"""After which a test fails that waits for another process: only then, however busy the machine."""
+
 T = TypeVar("T")
 
 
@@ -48,13 +51,13 @@ class RunningServer:
         return next(child for child in children if "spawn_main" in " ".join(child.cmdline()))
 
     def get(self, path: str) -> Any:
-        return httpx.get(self.url + path, timeout=10).json()
+        return httpx.get(self.url + path, timeout=PATIENCE_S).json()
 
     def post(self, path: str, **body: Any) -> httpx.Response:
-        return httpx.post(self.url + path, json=body, timeout=60)
+        return httpx.post(self.url + path, json=body, timeout=PATIENCE_S)
 
     def post_raw(self, path: str, body: str) -> httpx.Response:
-        return httpx.post(self.url + path, content=body.encode(), timeout=60)
+        return httpx.post(self.url + path, content=body.encode(), timeout=PATIENCE_S)
 
     def stats(self) -> dict[str, Any]:
         """The engine's, as of now."""
@@ -103,14 +106,14 @@ def running(
         this.process.stdout.close()
 
 
-def wait_until(condition: Callable[[], bool], timeout_s: float = 15.0) -> None:
+def wait_until(condition: Callable[[], bool]) -> None:
     """Polls another process's state."""
-    wait_for(condition, bool, timeout_s)
+    wait_for(condition, bool)
 
 
-def wait_for(look: Callable[[], T], is_right: Callable[[T], bool], timeout_s: float = 15.0) -> T:
+def wait_for(look: Callable[[], T], is_right: Callable[[T], bool]) -> T:
     """Looks at another process's state until it is right; returns what was seen then."""
-    deadline = time.monotonic() + timeout_s
+    deadline = time.monotonic() + PATIENCE_S
     while not is_right(seen := look()):
         assert time.monotonic() < deadline, f"waited too long, last for {seen}"
         time.sleep(0.01)

@@ -44,10 +44,11 @@ def test_every_stream_is_measured_beside_every_disturbance(
     server.wait_idle()
 
 
-def test_tokens_made_for_clients_that_are_gone_are_counted(server: RunningServer) -> None:
+@pytest.mark.parametrize("output_len", [16, 1], ids=["left early", "some end before others begin"])
+def test_tokens_made_for_clients_that_are_gone_are_counted(server: RunningServer, output_len: int) -> None:
     async def leave() -> Any:
         async with BenchClient(server.url) as client:
-            return await disconnect_all(client, "tiny", 3, 16)
+            return await disconnect_all(client, "tiny", 3, output_len)
 
     before = sum(server.wait_idle()["finished"].values())
     departure = asyncio.run(leave())
