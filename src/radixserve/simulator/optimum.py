@@ -1,9 +1,8 @@
 """What could have been reused: by a cache that never forgets, and by one of a given size that knows what comes.
 
-Requests are taken one at a time in order of arrival, each kept whole from its arrival on, its answer too. The tokens of all of them
+Requests are taken one at a time in the order given, each kept whole from its turn on, its answer too. The tokens of all of them
 are cut into runs that are always used together: the edges of the tree that holds everything. The clairvoyant cache
-evicts by Belady's rule, bound to leaves, from the end of a run as many tokens as it needs. No order of eviction reuses more; a
-scheduler that changes the order of requests may.
+evicts by Belady's rule, bound to leaves, from the end of a run as many tokens as it needs. No order of eviction reuses more.
 """
 
 from bisect import bisect_right

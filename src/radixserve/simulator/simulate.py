@@ -41,6 +41,8 @@ class Timeline:
     """and when the last answer was done."""
     ttft_s: list[float] = field(default_factory=list)
     """From arrival to first token, in order of first tokens."""
+    served: list[tuple[float, int]] = field(default_factory=list)
+    """When each request got its first token, and its number."""
     prompt_tokens: int = 0
     cached_tokens: int = 0
     generated_tokens: int = 0
@@ -156,7 +158,9 @@ class Simulation:
             if isinstance(output, RequestFailed):
                 self.timeline.refused.append(self.runner.requests[output.rid].number)
             elif output.completion_tokens == 1:
-                self.timeline.ttft_s.append(self.runner.now_s - self.runner.requests[output.rid].arrival_s)
+                request = self.runner.requests[output.rid]
+                self.timeline.ttft_s.append(self.runner.now_s - request.arrival_s)
+                self.timeline.served.append((self.runner.now_s, request.number))
             if isinstance(output, RequestFailed) or output.finish_reason is not None:
                 del self.runner.requests[output.rid]
             listen(output)

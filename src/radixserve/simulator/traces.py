@@ -18,6 +18,12 @@ from radixserve.errors import ConfigError
 PAGE_LEN = 512
 """Tokens that one id of a trace stands for."""
 
+MAX_LEN = 2**22
+"""Tokens of a prompt, and of an answer."""
+
+MAX_MS = 1e14
+"""A time, 3,000 years: seconds stay exact to the microsecond up to there."""
+
 
 class TraceRequest(msgspec.Struct, frozen=True):
     """One line. The last page may be part-filled: `input_length` says how far."""
@@ -47,6 +53,11 @@ def _parse(line: bytes, place: str) -> TraceRequest:
         request = msgspec.json.decode(line, type=TraceRequest)
     except msgspec.MsgspecError as error:
         raise ConfigError(f"{place}: {error}") from error
+    except RecursionError:
+        raise ConfigError(f"{place} is nested too deeply") from None
+    for name, most in (("input_length", MAX_LEN), ("output_length", MAX_LEN), ("timestamp", MAX_MS), ("delay", MAX_MS)):
+        if not 0 <= (value := getattr(request, name) or 0) <= most:
+            raise ConfigError(f"{place} has a {name} of {value:g}: it must be between 0 and {most:,.0f}")
     num_pages = -(-request.input_length // PAGE_LEN)
     if request.input_length < 1 or len(request.hash_ids) != num_pages:
         raise ConfigError(

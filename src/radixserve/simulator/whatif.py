@@ -55,7 +55,7 @@ class Prediction:
     """Tokens computed by the replica that computed most, over the mean of all."""
     infinite_hit_rate: float
     optimal_hit_rate: float
-    """Of the clairvoyant cache of the same size, all replicas' pools in one."""
+    """Of the clairvoyant cache of the same size, all replicas' pools in one, that serves in the same order."""
     saved_tokens: int
     evicted_tokens: int
     preemptions: int
@@ -135,7 +135,7 @@ class WhatIf:
         self._uses = uses_of(self._requests)
         self._prompt_tokens = sum(request.prompt_len for request in self._requests)
         self._infinite_hits = infinite_hits(self._uses)
-        self._optima: dict[tuple[int, frozenset[int]], int] = {}
+        self._optima: dict[tuple[int, tuple[int, ...]], int] = {}
         self.settings = settings(subject, options, num_unique_tokens(self._uses))
 
     def predictions(self, progress: Progress) -> Iterator[Prediction]:
@@ -157,16 +157,16 @@ class WhatIf:
         cached_tokens = sum(timeline.cached_tokens for timeline in timelines)
         ttft_s = [ttft for timeline in timelines for ttft in timeline.ttft_s]
         end_s = max(timeline.end_s for timeline in timelines)
-        refused = frozenset(number for timeline in timelines for number in timeline.refused)
+        served = tuple(number for _, number in sorted(first for timeline in timelines for first in timeline.served))
         return Prediction(
             setting=setting,
             requests=len(self._requests),
             following=sum(request.follows is not None for request in self._requests),
-            refused=len(refused),
+            refused=sum(len(timeline.refused) for timeline in timelines),
             hit_rate=cached_tokens / self._prompt_tokens,
             balance=_balance(timelines),
             infinite_hit_rate=self._infinite_hits / self._prompt_tokens,
-            optimal_hit_rate=self._optimum(setting.num_slots * setting.replicas, refused) / self._prompt_tokens,
+            optimal_hit_rate=self._optimum(setting.num_slots * setting.replicas, served) / self._prompt_tokens,
             saved_tokens=cached_tokens,
             evicted_tokens=sum(timeline.evicted_tokens for timeline in timelines),
             preemptions=sum(timeline.preemptions for timeline in timelines),
@@ -178,12 +178,12 @@ class WhatIf:
             simulated_in_s=simulated_in_s,
         )
 
-    def _optimum(self, num_slots: int, refused: frozenset[int]) -> int:
-        """Of the requests that were served: others would fill the clairvoyant cache for nothing."""
-        key = num_slots, refused
+    def _optimum(self, num_slots: int, served: tuple[int, ...]) -> int:
+        """Of the requests that were served, in the order of their first tokens: an order of admission may bring requests together
+        that share a prefix, and a cache that knows the future of another order reuses less than that."""
+        key = num_slots, served
         if key not in self._optima:
-            uses = [use for number, use in enumerate(self._uses) if number not in refused]
-            self._optima[key] = Clairvoyant(uses, num_slots).hits
+            self._optima[key] = Clairvoyant([self._uses[number] for number in served], num_slots).hits
         return self._optima[key]
 
 

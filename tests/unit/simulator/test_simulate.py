@@ -82,6 +82,16 @@ def test_the_optimum_is_of_the_requests_that_are_served(capsys: pytest.CaptureFi
     assert found["hit_rate"] == found["optimal_hit_rate"] == pytest.approx(511 / 6144)
 
 
+def test_the_optimum_is_of_the_order_in_which_requests_are_served(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Four prefixes asked for in turns, all at once, in a pool for one: the scheduler brings together what shares a prefix."""
+    path = tmp_path / "trace.jsonl"
+    write_trace(path, [TraceRequest(1536, 1, [turn % 4, 10 + turn % 4, 100 + turn], 0.0) for turn in range(24)])
+    args = ("--num-slots", "2048", "--order", "fcfs,prefix,tree", "--policy", "lru,fifo", "--max-running", "1")
+    found = simulate(capsys, path, *args)["predictions"]
+    assert max(one["hit_rate"] for one in found) > 2 * min(one["hit_rate"] for one in found)
+    assert all(one["hit_rate"] <= one["optimal_hit_rate"] for one in found)
+
+
 def test_more_rows_than_requests_cost_nothing(capsys: pytest.CaptureFixture[str], trace: Path) -> None:
     few, many = (
         simulate(capsys, trace, "--num-slots", "4k", "--max-running", rows)["predictions"][0] for rows in ("6", "999999999")

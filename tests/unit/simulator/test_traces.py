@@ -22,6 +22,17 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
         ('{"input_length": 600, "output_length": 1, "hash_ids": [1]}', "one for every 512 tokens, 2"),
         ('{"input_length": 0, "output_length": 1, "hash_ids": []}', "input_length of 0"),
         ("not json", "malformed"),
+        ('{"input_length": 5, "output_length": 1, "hash_ids": [1], "other": ' + "[" * 100_000, "nested too deeply"),
+        *(
+            (f'{{"input_length": 5, "output_length": 1, "hash_ids": [1], "{name}": {value}}}', f"{name} of .*between 0 and")
+            for name, values in {
+                "output_length": ("1000000000000", "-5", "4194305", "999999999999999999"),
+                "input_length": ("-5", "1000000000000"),
+                "timestamp": ("-0.5", "1e300"),
+                "delay": ("-1", "1e15"),
+            }.items()
+            for value in values
+        ),
     ],
 )
 def test_a_bad_line_is_named(tmp_path: Path, line: str, reason: str) -> None:
