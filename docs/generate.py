@@ -70,7 +70,8 @@ third: no keyword is ignored. What is no keyword of JSON Schema is an annotation
 {table}
 
 Two things narrow an answer more than its schema does: the properties of an object come in the order in which the schema
-names them, those that it does not name last; and JSON is written in one form (see [structured-output.md](structured-output.md)).
+names them, those that it does not name last; and JSON is written in one form (see [structured-output.md](structured-output.md),
+which also says what becomes of undeclared properties, large numbers, formats and patterns). Drafts before 2020-12 are read too.
 """
 
 PYTHON_API = """# The Python API

@@ -47,10 +47,10 @@ _TREE = closed_object(value=_INT) | {"properties": {"value": _INT, "next": {"any
 
 def _formats() -> list[SchemaCase]:
     samples = {
-        "date-time": ("2024-02-29T12:30:00Z", "2024-02-29 12:30"),
-        "date": ("2024-02-29", "29.2.2024"),
-        "time": ("12:30:00Z", "noon"),
-        "duration": ("P3DT4H", "3 days"),
+        "date-time": ("2024-02-29T12:30:00Z", "2023-02-29T12:30:00Z"),
+        "date": ("2024-02-29", "2023-02-29"),
+        "time": ("12:30:00Z", "24:00:00Z"),
+        "duration": ("P3DT4H", "P1Y2D"),
         "email": ("a@example.org", "a at example"),
         "hostname": ("example.org", "-example-"),
         "ipv4": ("127.0.0.1", "127.0.0.300"),
@@ -98,6 +98,8 @@ CASES = [
     SchemaCase("exclusiveMinimum", {"type": "number", "exclusiveMinimum": 0}, (0.5,), (0, -1)),
     SchemaCase("exclusiveMaximum", {"type": "integer", "exclusiveMaximum": 5}, (4,), (5,)),
     SchemaCase("exclusiveMaximum", {"type": "number", "exclusiveMaximum": 1}, (0.5,), (1, 2)),
+    SchemaCase("minimum", {"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1}, (-5, 2**62), (2**63, -(2**63) - 1)),
+    SchemaCase("maximum", {"type": "integer", "minimum": 0, "maximum": 2**64 - 1}, (0, 2**62), (-1, 2**64)),
     SchemaCase("multipleOf", {"type": "integer", "multipleOf": 3}, (0, 9), (10,)),
     SchemaCase("multipleOf", {"type": "integer", "multipleOf": 3, "minimum": 4}, (6,), (3, 7)),
     # arrays
@@ -109,6 +111,7 @@ CASES = [
     SchemaCase("minItems", {"type": "array", "items": _INT, "minItems": 2}, ([1, 2],), ([1], [])),
     SchemaCase("maxItems", {"type": "array", "items": _INT, "maxItems": 2}, ([1, 2], []), ([1, 2, 3],)),
     SchemaCase("uniqueItems", {"type": "array", "items": _INT, "uniqueItems": True}, ([1, 2],), ([1, 1],)),
+    SchemaCase("uniqueItems", {"type": "array", "items": _INT, "uniqueItems": False}, ([1, 1],), (["a"],)),
     SchemaCase("contains", {"type": "array", "contains": _INT}, ([1],), (["a"], [])),
     SchemaCase("minContains", {"type": "array", "contains": _INT, "minContains": 2}, ([1, 2],), ([1],)),
     SchemaCase("maxContains", {"type": "array", "contains": _INT, "maxContains": 1}, ([1],), ([1, 2],)),
@@ -122,7 +125,13 @@ CASES = [
     SchemaCase("required", {"type": "object", "required": ["b"]}, ({"b": 1},), ({},)),
     SchemaCase("additionalProperties", closed_object(a=_INT), ({"a": 1},), ({"a": 1, "b": 2}, {})),
     SchemaCase("additionalProperties", {"type": "object", "additionalProperties": _INT}, ({"x": 1},), ({"x": "a"},)),
-    SchemaCase("additionalProperties", {"type": "object", "properties": {"a": _STR}}, ({"a": "x", "b": 1},), ({"a": 1},)),
+    SchemaCase("additionalProperties", {"type": "object", "properties": {"a": _STR}}, ({"a": "x"}, {}), ({"a": 1},)),
+    SchemaCase(
+        "additionalProperties",
+        {"properties": {"a": _STR}, "additionalProperties": True},
+        ({"a": "x", "b": 1}, {"b": 1}),
+        ({"a": 1, "b": 2},),
+    ),
     SchemaCase(
         "patternProperties",
         {"type": "object", "patternProperties": {"^x": _INT}, "additionalProperties": False},
@@ -134,6 +143,7 @@ CASES = [
         "minProperties", {"type": "object", "additionalProperties": _INT, "minProperties": 2}, ({"a": 1, "b": 2},), ({"a": 1}, {})
     ),
     SchemaCase("minProperties", {"type": "object", "properties": {"a": _INT}, "minProperties": 1}, ({"a": 1},), ({},)),
+    SchemaCase("minProperties", {"type": "object", "additionalProperties": _INT, "minProperties": 1}, ({"a": 1},), ({},)),
     SchemaCase(
         "maxProperties", {"type": "object", "additionalProperties": _INT, "maxProperties": 1}, ({"a": 1}, {}), ({"a": 1, "b": 2},)
     ),

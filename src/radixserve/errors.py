@@ -30,6 +30,12 @@ class InvalidRequestError(RadixServeError):
         self.code = code
 
 
+class AnswerError(RadixServeError):
+    """A finished answer breaks the schema that it was held to; HTTP 500. It names the keyword, and nothing of the answer."""
+
+    code = "schema_violation"
+
+
 class BusyError(RadixServeError):
     """The operation needs an idle engine and requests are waiting or running; HTTP 409."""
 

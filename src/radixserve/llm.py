@@ -44,6 +44,7 @@ from radixserve.messages import (
 )
 from radixserve.req import token_bytes
 from radixserve.sampling_params import SamplingParams
+from radixserve.text.answer_check import Answers, checks_of
 from radixserve.text.tokenizer import Tokenizer
 from radixserve.typed import type_fault
 
@@ -139,7 +140,8 @@ class LLM:
 
         `params` serve all prompts, or are a list with one for each; without them the model's own defaults count
         (`default_params`), of which SamplingParams take nothing. Prompts of a list share whatever prefix they have, with each
-        other and with everything before. Raises InvalidRequestError for the first prompt that can't be served; then none is.
+        other and with everything before. Raises InvalidRequestError for the first prompt that can't be served; then none is. Raises
+        AnswerError when a finished answer breaks the schema that it was held to.
         """
         if isinstance(prompts, str | np.ndarray):
             return self._run([self._token_ids(prompts)], params, {"progress": False, **options})[0]
@@ -255,6 +257,8 @@ class LLM:
     def _outputs(self, requests: list[GenerateRequest]) -> Iterator[Output]:
         """Runs requests to their end; what is left of them when the caller stops listening is aborted."""
         open_rids = dict.fromkeys(request.rid for request in requests)  # a set that keeps its order
+        checks = dict(zip(open_rids, checks_of(request.params.grammar for request in requests), strict=True))
+        answers = Answers(self.tokenizer.eos_ids)
         for request in requests:
             self.engine.receive(request)
         with self._listen(list(open_rids)) as mail:
@@ -269,6 +273,9 @@ class LLM:
                     assert isinstance(output, Output)
                     if output.finish_reason is not None:
                         del open_rids[output.rid]
+                    check = checks[output.rid]
+                    if check is not None and (answer := answers.add(output.rid, output)) is not None:
+                        check.check(answer)
                     yield output
             finally:
                 for rid in open_rids:

@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 
 from radixserve import LLM, SamplingParams
-from radixserve.errors import InvalidRequestError
+from radixserve.errors import AnswerError, InvalidRequestError
 from radixserve.sampling_params import Grammar
 from tests.tiny_models import EOS_ID
 
@@ -143,3 +143,23 @@ def test_an_open_end_is_the_models_to_take(llm: LLM) -> None:
     assert choice.text == "a"
     assert choice.token_ids[-1] == EOS_ID
     assert choice.finish_reason == "stop"
+
+
+def test_an_answer_that_the_grammar_should_not_have_let_through_is_an_exception(
+    tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the grammar is weaker than its schema, the check of the finished answer holds."""
+    weak = make(tiny_model_dir)
+    monkeypatch.setattr("radixserve.sampling.grammar_llguidance.enforceable", lambda _schema: {"const": "y"})
+    monkeypatch.setattr("radixserve.sampling.grammar_trial.GrammarTrial.check", lambda *_: None)
+    params = SamplingParams(max_tokens=20, grammar=Grammar("json_schema", '{"enum": ["x", 2]}'))
+    with pytest.raises(AnswerError, match='"enum" at # of the json_schema'):
+        weak.generate("one", params)
+    with pytest.raises(AnswerError, match='"enum" at #'):
+        list(weak.stream("one", params))
+    assert weak.generate("one", SamplingParams(max_tokens=3)).choices[0].finish_reason == "length"
+
+
+def test_what_is_no_schema_is_refused_before_it_is_compiled(llm: LLM) -> None:
+    with pytest.raises(InvalidRequestError, match='"type" at #/items'):
+        llm.generate("one", SamplingParams(grammar=Grammar("json_schema", '{"items": {"type": "whole"}}')))

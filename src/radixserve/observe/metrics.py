@@ -52,6 +52,11 @@ class Metrics:
             "radixserve_http_requests", "HTTP requests, by status of the reply", ["status"], registry=self.registry
         )
 
+        self.schema_violations = Counter(
+            "radixserve_schema_violations",
+            "Finished answers that broke the schema they were held to, and were errors",
+            registry=self.registry,
+        )
         self.stats_age = Gauge(
             "radixserve_stats_age_seconds",
             "How old the engine's figures are: 0 unless it was too busy to tell",

@@ -7,28 +7,22 @@ other whitespace): so keys and punctuation are forced, and no model can go on in
 
 import json
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, StructTag, TokenizerWrapper
 from llguidance.gbnf_to_lark import any_to_lark
 
 from radixserve.errors import InvalidRequestError
-from radixserve.sampling.grammar_sources import read_choices, read_schema, read_structural_tag, refused_keyword
+from radixserve.sampling import embedded_schemas
+from radixserve.sampling.json_form import JSON_FORM
 from radixserve.sampling_params import Grammar
+from radixserve.text.grammar_sources import read_choices, read_schema, read_structural_tag
+from radixserve.text.schemas.enforceable import enforceable
+from radixserve.text.schemas.walk import shown, walk
 from radixserve.text.tokenizer import Tokenizer
-
-if TYPE_CHECKING:
-    from llguidance._lib import JsonCompileOptions
-
-_JSON_FORM: "JsonCompileOptions" = {
-    "whitespace_flexible": False,
-    "item_separator": ", ",
-    "key_separator": ": ",
-    "lenient": False,
-    "coerce_one_of": False,
-}
-"""Of all JSON; comes after whatever a schema says of itself in `x-guidance`."""
+from radixserve.text.tools.lark import ANY_OBJECT
 
 
 class LLGuidance:
@@ -48,16 +42,16 @@ class LLGuidance:
         limits = LLParserLimits(verbose_errors=False)
         matcher = LLMatcher(self._tokenizer, self._translate(grammar), log_level=0, limits=limits)
         if matcher.is_error():
-            raise _refused(grammar, matcher.get_error())
+            raise self._refused(grammar, matcher.get_error())
         return LLGuidanceGrammar(matcher, self._eos_ids)
 
     def _translate(self, grammar: Grammar) -> str:
         """The same in llguidance's terms. Raises InvalidRequestError for what is no grammar of its kind."""
         match grammar.kind:
             case "json_object":
-                return LLMatcher.grammar_from_json_schema({"type": "object"}, overrides=_JSON_FORM)
+                return _schema_grammar(ANY_OBJECT)
             case "json_schema":
-                return LLMatcher.grammar_from_json_schema(read_schema(grammar.source), overrides=_JSON_FORM)
+                return _schema_grammar(enforceable(read_schema(grammar.source)))
             case "regex":
                 return LLMatcher.grammar_from_regex(grammar.source)
             case "choice":
@@ -65,15 +59,22 @@ class LLGuidance:
                 return LLMatcher.grammar_from_lark(f"start: CHOICE\nCHOICE: {texts}")
             case "ebnf":
                 try:
-                    return LLMatcher.grammar_from_lark(any_to_lark(grammar.source))
+                    return LLMatcher.grammar_from_lark(any_to_lark(embedded_schemas.enforced(grammar.source)))
+                except InvalidRequestError:
+                    raise
                 except Exception as error:  # its parser raises plain Exception too
-                    raise _refused(grammar, str(error)) from error
+                    raise InvalidRequestError(f"the ebnf can't be enforced: {_reason(str(error))}", param="grammar") from error
             case "structural_tag":
                 return self._structural_tag(grammar.source)
 
     def _structural_tag(self, source: str) -> str:
         tags = [
-            StructTag(trigger=tag.trigger, begin=tag.begin, grammar=tag.schema | {"x-guidance": dict(_JSON_FORM)}, end=tag.end)
+            StructTag(
+                trigger=tag.trigger,
+                begin=tag.begin,
+                grammar=enforceable(tag.schema, tag.subject) | {"x-guidance": dict(JSON_FORM)},
+                end=tag.end,
+            )
             for tag in read_structural_tag(source)
         ]
         special = {tag.trigger in self._special_tokens for tag in tags}
@@ -82,6 +83,14 @@ class LLGuidance:
                 "the structural_tag mixes triggers that are special tokens with others: use one kind", param="grammar"
             )
         return StructTag.to_grammar(tags, assume_special=special == {True})
+
+    def _refused(self, grammar: Grammar, message: str) -> InvalidRequestError:
+        """llguidance's words in one line, with the schema that is at fault where there are several."""
+        for subject, schema in _schemas(grammar):
+            alone = LLMatcher(self._tokenizer, _schema_grammar(schema), log_level=0, limits=LLParserLimits(verbose_errors=False))
+            if alone.is_error():
+                return _refused_schema(subject, schema, alone.get_error())
+        return InvalidRequestError(f"the {grammar.kind} can't be enforced: {_reason(message)}", param="grammar")
 
 
 class LLGuidanceGrammar:
@@ -150,14 +159,46 @@ def _ban_unless_alone(mask: np.ndarray, token_ids: frozenset[int]) -> None:
         mask[:] = kept
 
 
-def _refused(grammar: Grammar, message: str) -> InvalidRequestError:
-    """llguidance's words in one line. A keyword that it does not know how to enforce is named, with its place."""
-    if grammar.kind == "json_schema" and (unknown := re.search(r"Unimplemented keys: (\[.*?\])", message)):
-        return refused_keyword(read_schema(grammar.source), frozenset(json.loads(unknown[1])))
-    if "oneOf constraints" in message:
-        return refused_keyword(read_schema(grammar.source), frozenset({"oneOf"}))
+def _schema_grammar(schema: dict[str, Any]) -> str:
+    return LLMatcher.grammar_from_json_schema(schema, overrides=JSON_FORM)
+
+
+def _schemas(grammar: Grammar) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The schemas of a grammar, as it was compiled, with what errors call them."""
+    match grammar.kind:
+        case "json_schema":
+            yield "the json_schema", enforceable(read_schema(grammar.source))
+        case "structural_tag":
+            yield from ((tag.subject, enforceable(tag.schema)) for tag in read_structural_tag(grammar.source))
+        case "ebnf":
+            for schema in embedded_schemas.schemas(embedded_schemas.enforced(grammar.source)):
+                yield embedded_schemas.subject(schema), schema
+
+
+_UNPLACED = {
+    "oneOf constraints": ({"oneOf"}, "more than one of its schemas may hold; use anyOf, or tell them apart by a const"),
+    "min/maxProperties": ({"minProperties", "maxProperties"}, "some properties that it counts may be left out; demand them all"),
+}
+"""Words of llguidance about keywords whose place it does not name, those keywords, and the reason."""
+
+
+def _refused_schema(subject: str, schema: dict[str, Any], message: str) -> InvalidRequestError:
+    for words, (keywords, reason) in _UNPLACED.items():
+        if words in message:
+            places = [(keyword, place) for place, here in walk(schema) for keyword in here if keyword in keywords]
+            keyword = places[0][0] if places else min(keywords)
+            where = " or ".join(place for _, place in places[:3])
+            return InvalidRequestError(f'"{keyword}" at {shown(where)} of {subject} can\'t be enforced: {reason}', param="grammar")
+    return InvalidRequestError(f"{subject} can't be enforced: {_reason(message)}", param="grammar")
+
+
+def _reason(message: str) -> str:
+    """llguidance's words in one line and, where they are about its inside, in ours."""
     if "recursion limit" in message or "recursion depth" in message:
-        return InvalidRequestError(f"the {grammar.kind} is nested too deeply: make it flatter", param="grammar")
+        return "it is nested too deeply; make it flatter"
+    if "NoExtension" in message:
+        return "no answer can satisfy it; look for a $ref that leads back to itself, and for bounds that exclude each other"
+    if "Regex is empty" in message:
+        return "no text satisfies its patterns, formats and lengths together"
     detail = re.search(r"^error: (.*)", message, re.MULTILINE)
-    reason = detail[1] if detail else message.partition("\n")[0]
-    return InvalidRequestError(f"the {grammar.kind} can't be enforced: {reason:.300}", param="grammar")
+    return f"{detail[1] if detail else message.partition(chr(10))[0]:.300}"

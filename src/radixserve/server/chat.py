@@ -67,7 +67,7 @@ def _begin(body: ChatBody, service: Service, record: RequestRecord) -> Generatio
         turn=turn,
     )
     chunks = Chunks(shape, stream_usage == "each", None if stream_usage == "none" else shape.usage_chunk)
-    return Generation(service.client, service.metrics, record, chunks, requests, params.n, bool(body.stream), names)
+    return Generation(service.client, service.metrics, record, chunks, requests, params.n, bool(body.stream), names, [turn.check])
 
 
 @dataclass

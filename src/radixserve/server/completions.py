@@ -13,6 +13,7 @@ from radixserve.messages import Output, TokenLogprob
 from radixserve.server.answers import Answer
 from radixserve.server.body import read_body
 from radixserve.server.chunks import Chunks
+from radixserve.server.errors import renamed
 from radixserve.server.generation import Generation
 from radixserve.server.prompts import encode_prompts, make_requests
 from radixserve.server.protocol import CompletionBody
@@ -20,6 +21,7 @@ from radixserve.server.replies import Completion, CompletionChoice, CompletionLo
 from radixserve.server.request_log import RequestRecord, record_of
 from radixserve.server.service import Service, offload, service_of
 from radixserve.server.token_text import TextOffsets, completion_logprobs, echo_logprobs, joined, prompt_logprobs
+from radixserve.text.answer_check import checks_of
 from radixserve.text.tokenizer import Tokenizer
 
 DEFAULT_MAX_TOKENS = 16
@@ -46,6 +48,11 @@ def _begin(body: CompletionBody, service: Service, record: RequestRecord) -> Gen
         grammar=constraint.grammar if constraint else None,
     )
     requests = make_requests(prompts, body, params, service.info.limits, record.id, served.adapter)
+    names = {"grammar": constraint.field} if constraint else {}
+    try:
+        checks = checks_of([params.grammar] * len(prompts))
+    except InvalidRequestError as error:
+        raise renamed(error, names) from None
     stream_usage = body.stream_usage
     shape = CompletionShape(
         id=f"cmpl-{record.id}",
@@ -61,9 +68,8 @@ def _begin(body: CompletionBody, service: Service, record: RequestRecord) -> Gen
         skip_special_tokens=params.skip_special_tokens,
         chunk_usage=UNSET if stream_usage == "none" else None,
     )
-    names = {"grammar": constraint.field} if constraint else {}
     chunks = Chunks(shape, stream_usage == "each", None if stream_usage == "none" else shape.usage_chunk)
-    return Generation(service.client, service.metrics, record, chunks, requests, params.n, bool(body.stream), names)
+    return Generation(service.client, service.metrics, record, chunks, requests, params.n, bool(body.stream), names, checks)
 
 
 @dataclass

@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from radixserve.errors import InvalidRequestError
+from radixserve.json_text import read_json
 from radixserve.sampling_params import Grammar
 from radixserve.server.not_honoured import NotHonoured
 
@@ -143,9 +144,7 @@ def _of_structured_outputs(this: StructuredOutputs) -> Iterator[Grammar]:
 def _json_schema(schema: Schema, field: str) -> Grammar:
     if isinstance(schema, str):
         try:
-            schema = json.loads(schema)
-        except RecursionError:
-            raise _too_deep(field) from None
+            schema = read_json(schema)
         except ValueError as error:
             raise InvalidRequestError(f"{field} is not JSON: {error}", param=field) from error
     return Grammar("json_schema", _json_text(schema, field))

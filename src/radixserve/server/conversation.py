@@ -12,10 +12,13 @@ import numpy as np
 from radixserve.errors import InvalidRequestError
 from radixserve.sampling_params import Grammar
 from radixserve.server.service import Service
+from radixserve.text.answer_check import AnswerCheck, text_check
 from radixserve.text.answer_grammar import ToolUse, answer_grammar
 from radixserve.text.dialect import Dialect
 from radixserve.text.reply_parser import ReplyParser
+from radixserve.text.schemas.schema_check import SchemaCheck
 from radixserve.text.tokenizer import Tokenizer
+from radixserve.text.tools.lark import enforced_parameters, parameters_of
 from radixserve.text.tools.tool import Tool
 
 
@@ -52,6 +55,8 @@ class Turn:
 
     prompt_ids: np.ndarray
     grammar: Grammar | None
+    check: AnswerCheck | None
+    """Of the answer, where `grammar` is made of schemas."""
     skip_special_tokens: bool
     """False where markers of calls or reasoning are special tokens."""
     _dialect: Dialect
@@ -77,9 +82,22 @@ def prepare(this: Conversation, service: Service) -> Turn:
         grammar = answer_grammar(this.constraint, this.use, dialect.form, dialect.tokenizer.special_id, thinking=thinking)
     except RecursionError:
         raise InvalidRequestError("the schema is nested too deeply: flatten it", param="grammar") from None
+    check = _check(this, dialect, thinking) if grammar is not None else None
     names = [tool.name for tool in this.use.tools] if this.use.allowed else []
     shows_special = (dialect.needs_special_tokens and bool(names)) or (reasoning and dialect.reasoning_is_special)
-    return Turn(prompt_ids, grammar, not shows_special, dialect, names, reasoning, thinking)
+    return Turn(prompt_ids, grammar, check, not shows_special, dialect, names, reasoning, thinking)
+
+
+def _check(this: Conversation, dialect: Dialect, thinking: bool) -> AnswerCheck | None:
+    """Of an answer that is held to a grammar; None when there is no schema in it."""
+    arguments: dict[str, SchemaCheck] = {}
+    if this.use.allowed:
+        strict_only = this.use.choice != "required"
+        arguments = {tool.name: SchemaCheck(enforced_parameters(tool, strict_only), parameters_of(tool)) for tool in this.use.tools}
+    text = text_check(this.constraint)
+    if text is None and not arguments:
+        return None
+    return AnswerCheck(text, arguments, lambda: dialect.parser(list(arguments), reasoning=dialect.reasoning, thinking=thinking))
 
 
 def _num_chars(messages: list[dict[str, Any]]) -> int:

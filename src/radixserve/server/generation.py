@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import msgspec
 from starlette.types import Receive, Scope, Send
 
-from radixserve.errors import RadixServeError
+from radixserve.errors import AnswerError, RadixServeError
 from radixserve.messages import GenerateRequest, Output
 from radixserve.observe.metrics import Metrics
 from radixserve.server.answers import Answer, Tally
@@ -23,6 +23,7 @@ from radixserve.server.backend import Backend
 from radixserve.server.errors import renamed
 from radixserve.server.replies import Usage
 from radixserve.server.request_log import RequestRecord
+from radixserve.text.answer_check import AnswerCheck, Answers
 from radixserve.text.tokenizer import Tokenizer
 
 STREAM_HEADERS = [
@@ -32,6 +33,9 @@ STREAM_HEADERS = [
 ]
 
 logger = logging.getLogger(__name__)
+
+LONG_ANSWER = 16_384
+"""Characters: longer ones are checked on a thread, others take about a millisecond at most."""
 
 Events = AsyncGenerator[tuple[int, Output], None]
 
@@ -69,6 +73,8 @@ class Generation:
     stream: bool
     names: Mapping[str, str] = field(default_factory=dict)
     """What this route's clients call a field that the engine refuses, where it is another name."""
+    checks: Sequence[AnswerCheck | None] = ()
+    """One a prompt, where answers are held to a schema."""
     tally: Tally = field(init=False)
 
     def __post_init__(self) -> None:
@@ -123,6 +129,8 @@ class Generation:
         events = self.client.generate(self.requests)
         if self.n > 1 and any(request.params.prompt_logprobs is not None for request in self.requests):
             events = _scores_first(events, self.n)
+        if any(self.checks):
+            events = self._checked(events)
         async with aclosing(events):
             async for number, output in events:
                 now = time.monotonic()
@@ -131,6 +139,26 @@ class Generation:
                 self._observe(number, output, now)
                 self.tally.add(number, output, now)
                 yield number, output
+
+    async def _checked(self, events: Events) -> Events:
+        """The same. Raises AnswerError in place of the end of an answer that breaks its schema."""
+        answers = Answers(self.reply.tokenizer.eos_ids)
+        async with aclosing(events):
+            async for number, output in events:
+                check = self.checks[number // self.n]
+                if check is not None and (answer := answers.add(number, output)) is not None:
+                    await self._check(check, answer)
+                yield number, output
+
+    async def _check(self, check: AnswerCheck, answer: str) -> None:
+        try:
+            if len(answer) > LONG_ANSWER:
+                await asyncio.to_thread(check.check, answer)
+            else:
+                check.check(answer)
+        except AnswerError:
+            self.metrics.schema_violations.inc()
+            raise
 
     def _observe(self, number: int, output: Output, now: float) -> None:
         metrics, since = self.metrics, self.tally.last_time(number)

@@ -32,6 +32,7 @@ from radixserve.server.prompts import check_choices, check_weight, encode_prompt
 from radixserve.server.replies import Usage
 from radixserve.server.request_log import RequestRecord, record_of
 from radixserve.server.service import Service, offload, service_of
+from radixserve.text.answer_check import checks_of
 from radixserve.text.tokenizer import Tokenizer
 
 
@@ -53,10 +54,14 @@ def _begin(body: NativeBody, service: Service, record: RequestRecord) -> Generat
     kinds = {request.params.grammar.kind for request in requests if request.params.grammar is not None}
     if kinds:
         names["grammar"] = kinds.pop() if len(kinds) == 1 else "sampling_params"
+    try:
+        checks = checks_of([request.params.grammar for request in requests])
+    except InvalidRequestError as error:
+        raise renamed(error, names) from None
     n = requests[0].params.n
     several = isinstance(body.text, list) or (body.input_ids is not None and isinstance(body.input_ids[0], list))
     shape = NativeShape(service.tokenizer, requests, prompts, n, several or n > 1, body.return_text_in_logprobs)
-    return Generation(service.client, service.metrics, record, Chunks(shape), requests, n, body.stream, names)
+    return Generation(service.client, service.metrics, record, Chunks(shape), requests, n, body.stream, names, checks)
 
 
 @dataclass

@@ -11,6 +11,7 @@ from typing import Literal
 
 from radixserve.errors import InvalidRequestError
 from radixserve.sampling_params import Grammar
+from radixserve.text.grammar_sources import read_schema
 from radixserve.text.reply_parser import END_THINK
 from radixserve.text.tools.form import ToolForm
 from radixserve.text.tools.lark import ANY_OBJECT, TokenId, json_text, literal, up_to_marker
@@ -71,10 +72,9 @@ def _text_rule(text: Grammar) -> str:
     """The right side of a rule for a constraint of the text."""
     match text.kind:
         case "json_object":
-            return json_text(ANY_OBJECT)
+            return json_text(ANY_OBJECT, "the json_object")
         case "json_schema":
-            schema = json.loads(text.source)
-            return json_text(schema) if isinstance(schema, dict) else f"%json {text.source}"
+            return json_text(read_schema(text.source), "the json_schema")
         case "regex":
             return "/" + text.source.replace("\\/", "/").replace("/", "\\/").replace("\n", "\\n") + "/"
         case "choice":

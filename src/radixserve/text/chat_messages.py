@@ -1,9 +1,9 @@
 """Chat messages as clients send them, brought into the shape that templates expect."""
 
-import json
 from typing import Any
 
 from radixserve.errors import InvalidRequestError
+from radixserve.json_text import read_json
 
 
 def normalize_messages(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -63,7 +63,7 @@ def _tool_call(call: dict[str, Any], where: str) -> dict[str, Any]:
     if not isinstance(function.get("arguments"), str):
         return call
     try:
-        arguments = json.loads(function["arguments"] or "{}")
-    except (ValueError, RecursionError):
+        arguments = read_json(function["arguments"] or "{}")
+    except ValueError:
         return call
     return call | {"function": function | {"arguments": arguments}}

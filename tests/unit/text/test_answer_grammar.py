@@ -6,6 +6,7 @@ import pytest
 from llguidance import LLMatcher, LLTokenizer
 
 from radixserve.errors import InvalidRequestError
+from radixserve.sampling.embedded_schemas import enforced
 from radixserve.sampling_params import Grammar
 from radixserve.text.answer_grammar import ToolUse, answer_grammar
 from radixserve.text.reply_parser import ReplyParser
@@ -49,12 +50,12 @@ def grammar_of(form: str, use: ToolUse, text: Grammar | None = None, *, thinking
     grammar = answer_grammar(text, use, TOOL_FORMS[form], no_special, thinking=thinking)
     assert grammar is not None
     assert grammar.kind == "ebnf"
-    assert LLMatcher.validate_grammar(grammar.source, BYTES) == ""
+    assert LLMatcher.validate_grammar(enforced(grammar.source), BYTES) == ""
     return grammar.source
 
 
 def accepts(grammar: str, text: str) -> bool:
-    matcher = LLMatcher(BYTES, grammar, log_level=0)
+    matcher = LLMatcher(BYTES, enforced(grammar), log_level=0)
     token_ids = BYTES.tokenize_str(text)
     return bool(matcher.try_consume_tokens(token_ids) == len(token_ids) and matcher.is_accepting())
 

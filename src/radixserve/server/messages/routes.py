@@ -54,7 +54,7 @@ def _begin(body: MessagesBody, service: Service, record: RequestRecord) -> Gener
     except InvalidRequestError as error:
         raise renamed(error, names) from None
     reply = MessageWording(f"msg_{record.id}", served.name, service.tokenizer, turn, full=body.max_tokens > room)
-    return Generation(service.client, service.metrics, record, reply, [asked], 1, bool(body.stream), names)
+    return Generation(service.client, service.metrics, record, reply, [asked], 1, bool(body.stream), names, [turn.check])
 
 
 async def count_tokens(request: Request) -> Response:

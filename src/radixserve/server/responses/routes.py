@@ -55,7 +55,7 @@ def _answer(body: ResponsesBody, service: Service, record: RequestRecord) -> Gen
             _keep(service.responses, response, items)
 
     wording = ResponseWording(service.tokenizer, begun, turn, keep)
-    return Generation(service.client, service.metrics, record, wording, [asked], 1, bool(body.stream), body.names)
+    return Generation(service.client, service.metrics, record, wording, [asked], 1, bool(body.stream), body.names, [turn.check])
 
 
 async def get_response(request: Request) -> HttpResponse:

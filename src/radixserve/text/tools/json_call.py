@@ -3,13 +3,13 @@
 The arguments are passed on as they come, as the model wrote them; only where they end is found out here.
 """
 
-import json
 import re
 from collections.abc import Callable, Container
 from typing import Any
 
 import msgspec
 
+from radixserve.json_text import read_json
 from radixserve.text.reply_pieces import ToolArguments, ToolCallStart
 from radixserve.text.reply_reader import Reading, ReplyReader
 
@@ -172,8 +172,8 @@ def _pass_string(reader: ReplyReader, pass_on: Callable[[str], None]) -> Reading
 
 def _loads(text: str) -> Any:
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
+        return read_json(text)
+    except ValueError:
         return text
 
 

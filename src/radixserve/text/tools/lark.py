@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from radixserve.text.schemas.enforceable import enforceable
 from radixserve.text.tools.tool import NO_PARAMETERS, Tool
 
 TokenId = Callable[[str], int | None]
@@ -12,15 +13,6 @@ TokenId = Callable[[str], int | None]
 
 ANY_TEXT = "/(?s:.*)/"
 ANY_OBJECT: dict[str, Any] = {"type": "object"}
-
-_COMPACT = {
-    "whitespace_flexible": False,
-    "item_separator": ", ",
-    "key_separator": ": ",
-    "lenient": False,
-    "coerce_one_of": False,
-}
-"""The spaces that models write by themselves and no others: a model can't go on writing white space, and most of it is forced."""
 
 
 def literal(text: str) -> str:
@@ -43,9 +35,10 @@ def up_to_marker(rule: str, text: str, token_id: TokenId) -> str:
     return f"{rule}[lazy]: /(?s:.*){escaped}/\n"
 
 
-def json_text(schema: dict[str, Any]) -> str:
-    """JSON that satisfies a schema."""
-    return "%json " + json.dumps(schema | {"x-guidance": _COMPACT}, ensure_ascii=False)
+def json_text(schema: dict[str, Any], subject: str) -> str:
+    """JSON that satisfies a schema. `subject`: what errors call it. Raises InvalidRequestError for one that can't be enforced."""
+    enforceable(schema, subject)  # the compiler rewrites it; here it is known whose it is
+    return "%json " + json.dumps(schema | {"$comment": subject}, ensure_ascii=False)
 
 
 def several(item: str, between: str, parallel: bool) -> str:
@@ -60,10 +53,20 @@ def calls_in_turn(tools: Sequence[Tool], before: str, after: str, strict_only: b
     """
     rules = f"object: {' | '.join(f'object_{index}' for index in range(len(tools)))}\n"
     for index, tool in enumerate(tools):
-        schema = ANY_OBJECT if strict_only and not tool.strict else tool.parameters or NO_PARAMETERS
+        schema = enforced_parameters(tool, strict_only)
         rules += f"object_{index}: {before.replace('NAME', tool.name)} arguments_{index} {after}\n"
-        rules += f"arguments_{index}: {json_text(schema)}\n"
+        rules += f"arguments_{index}: {json_text(schema, parameters_of(tool))}\n"
     return rules
+
+
+def enforced_parameters(tool: Tool, strict_only: bool) -> dict[str, Any]:
+    """The schema that the arguments of a tool are held to. `strict_only`: any object will do for a tool that is not strict."""
+    return ANY_OBJECT if strict_only and not tool.strict else tool.parameters or NO_PARAMETERS
+
+
+def parameters_of(tool: Tool) -> str:
+    """What errors call the parameters of a tool."""
+    return f"the parameters of the tool {tool.name!r}"
 
 
 def json_calls(tools: Sequence[Tool], arguments: str, strict_only: bool) -> str:

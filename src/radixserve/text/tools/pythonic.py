@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Callable, Container, Sequence
 
+from radixserve.json_text import read_json
 from radixserve.text.reply_reader import Reading, ReplyReader
 from radixserve.text.tools.form import call_id
 from radixserve.text.tools.json_call import Calls
@@ -148,10 +149,10 @@ def _read_escape(reader: ReplyReader) -> Reading[str]:
 def _number(word: str) -> str | None:
     """A number as JSON; None where it is none, or none that JSON has."""
     try:
-        number = json.loads(word.replace("_", "").lstrip("+"))
+        number = read_json(word.replace("_", "").lstrip("+"))
     except ValueError:
         return None
-    return json.dumps(number) if isinstance(number, int | float) and abs(number) != float("inf") and number == number else None
+    return json.dumps(number) if isinstance(number, int | float) else None
 
 
 def _accept(reader: ReplyReader, marker: str) -> Reading[bool]:

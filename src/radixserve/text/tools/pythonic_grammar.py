@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from radixserve.errors import InvalidRequestError
-from radixserve.text.tools.lark import json_text, literal
+from radixserve.text.schemas.declared import close
+from radixserve.text.tools.lark import json_text, literal, parameters_of
 from radixserve.text.tools.tool import Tool
 
 _ENFORCED = {"type", "properties", "required", "additionalProperties"}
@@ -38,12 +39,14 @@ def _call_rules(rule: str, tool: Tool) -> str:
             f"the tool {tool.name!r} has the parameter {odd[0][:40]!r}: with calls written in Python it must be a name",
             param="tools",
         )
-    properties, required = schema.get("properties", {}), schema.get("required", [])
+    properties, required = close(schema)["properties"], schema.get("required", [])
+    properties = {key: value for key, value in properties.items() if value is not False or key in required}
     definitions = {key: schema[key] for key in _DEFINITIONS if key in schema}
     keys = sorted(properties, key=lambda key: key not in required)  # stable: otherwise in the order of the schema
     num_required = sum(key in required for key in keys)
     values = "".join(
-        f"{rule}_{index}: {literal(f'{key}=')} {json_text(_with(properties[key], definitions))}\n" for index, key in enumerate(keys)
+        f"{rule}_{index}: {literal(f'{key}=')} {json_text(_with(properties[key], definitions), parameters_of(tool))}\n"
+        for index, key in enumerate(keys)
     )
     return f"{rule}: {literal(f'{tool.name}(')} {_keywords(rule, num_required, len(keys))} {literal(')')}\n{values}"
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from radixserve.errors import InvalidRequestError
-from radixserve.sampling.schema_walk import find_keyword
+from radixserve.json_text import read_json
 
 
 def read_schema(source: str) -> dict[str, Any]:
@@ -37,6 +37,11 @@ class Tag:
     schema: dict[str, Any]
     end: str
 
+    @property
+    def subject(self) -> str:
+        """What errors call its schema."""
+        return f"the schema of the structural_tag that begins with {self.begin!r:.60}"
+
 
 def read_structural_tag(source: str) -> list[Tag]:
     """The tags of {"structures": [{"begin", "schema", "end"}], "triggers": [texts]}, or of {"format": {"type": "triggered_tags",
@@ -45,8 +50,8 @@ def read_structural_tag(source: str) -> list[Tag]:
     Raises InvalidRequestError if it is neither.
     """
     try:
-        spec = msgspec.json.decode(source, type=_StructuralTag)
-    except (msgspec.MsgspecError, RecursionError) as error:
+        spec = msgspec.convert(read_json(source), type=_StructuralTag)
+    except (ValueError, RecursionError) as error:
         raise InvalidRequestError(f"the structural_tag can't be read: {error}", param="grammar") from error
     structures, triggers = spec.structures, spec.triggers
     if spec.format is not None:
@@ -95,18 +100,10 @@ class _StructuralTag(msgspec.Struct):
     format: _Format | None = None
 
 
-def refused_keyword(schema: Any, keywords: frozenset[str]) -> InvalidRequestError:
-    """The error for a schema that uses one of `keywords`, which can't be enforced."""
-    keyword, pointer = find_keyword(schema, keywords) or (min(keywords), "#")
-    return InvalidRequestError(
-        f'the json_schema uses "{keyword}" at {pointer:.200}, which can\'t be enforced: leave it out', param="grammar"
-    )
-
-
 def _read(source: str, kind: str) -> Any:
     try:
-        return json.loads(source)
-    except (ValueError, RecursionError) as error:
+        return read_json(source)
+    except ValueError as error:
         raise InvalidRequestError(f"the {kind} is {source!r:.60}, which is not JSON: {error}", param="grammar") from error
 
 

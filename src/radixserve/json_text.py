@@ -1,0 +1,38 @@
+"""The one reader of JSON that comes as text inside of something else: a schema, a call's arguments, a finished answer.
+
+Python's own takes NaN, Infinity and numbers beyond a double, which RFC 8259 does not have.
+"""
+
+import json
+import math
+from typing import Any, NoReturn
+
+
+def read_json(text: str | bytes, *, unique_keys: bool = False) -> Any:
+    """The value. Whole numbers are exact, others doubles.
+
+    `unique_keys`: an object that has a key twice is refused; else the last one counts. Raises ValueError for what is no JSON.
+    """
+    pairs = _object if unique_keys else None
+    try:
+        return json.loads(text, parse_constant=_no_constant, parse_float=_float, object_pairs_hook=pairs)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _float(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"{text:.40} is larger than a double can be")
+    return value
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("an object has a key twice")
+    return found

@@ -1,0 +1,39 @@
+"""Finished texts are checked against their schema: the last line, behind the grammar, before a client takes one for right."""
+
+from typing import Any
+
+from jsonschema_rs import Draft202012Validator, ValidationError
+
+from radixserve.errors import AnswerError, InvalidRequestError
+from radixserve.json_text import read_json
+from radixserve.text.schemas.modern import modern
+from radixserve.text.schemas.walk import shown
+
+
+class SchemaCheck:
+    """One schema. `subject`: what errors call it."""
+
+    def __init__(self, schema: dict[str, Any], subject: str = "the json_schema") -> None:
+        """Raises InvalidRequestError (param "grammar") for what is no schema, with keyword and place."""
+        self._subject = subject
+        try:
+            self._validator = Draft202012Validator(modern(schema, subject), validate_formats=True, offline=True)
+        except ValidationError as error:
+            *place, keyword = error.instance_path or ["$ref"]
+            message = f'"{keyword}" at {_pointer(place)} of {subject} is wrong: {error.message:.200}'
+            raise InvalidRequestError(message, param="grammar") from None
+
+    def check(self, text: str) -> None:
+        """Raises AnswerError for a text that is not JSON, has a key twice, or breaks the schema. Nothing of the text is in it."""
+        try:
+            value = read_json(text, unique_keys=True)
+        except ValueError:
+            raise AnswerError(f"the answer is not JSON that every reader understands alike, as {self._subject} demands") from None
+        error = next(self._validator.iter_errors(value), None)
+        if error is not None:
+            *place, keyword = error.schema_path or ["false"]
+            raise AnswerError(f'the answer breaks "{keyword}" at {_pointer(place)} of {self._subject}')
+
+
+def _pointer(path: list[str | int]) -> str:
+    return shown("/".join(["#", *(str(step).replace("~", "~0").replace("/", "~1") for step in path)]))
