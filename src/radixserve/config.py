@@ -151,6 +151,9 @@ class ServerConfig:
     api_key: str | None = None
     """Key that clients must send as a bearer token; also read from RADIXSERVE_API_KEY."""
 
+    allowed_host: tuple[str, ...] = ()
+    """Name that a server without --api-key is asked by, apart from localhost and addresses; "*" is any. May be given again."""
+
     served_model_name: str | None = None
     """Name of the model in the API; by default the --model value."""
 

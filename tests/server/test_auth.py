@@ -8,8 +8,9 @@ import httpx
 import pytest
 from starlette.routing import Route
 
+from radixserve.cli.serve import serve as serve_command
 from radixserve.config import ServerConfig
-from radixserve.server.app import make_app
+from radixserve.server.app import make_app, warn_if_open
 from tests.server.fake_engine import FakeClient, http, make_service
 
 KEY = "a-secret-key"
@@ -68,3 +69,22 @@ def test_the_right_key_opens(tiny_model_dir: Path) -> None:
     info, completion = asyncio.run(ask())
     assert info.status_code == completion.status_code == 200
     assert KEY not in info.text
+
+
+@pytest.mark.parametrize("key", ["", " ", "\n"])
+def test_an_empty_key_is_refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+    """It would be a server without one, and nobody would know."""
+    monkeypatch.setenv("RADIXSERVE_API_KEY", key)
+    assert serve_command(server=ServerConfig(port=0)) == 1
+    assert serve_command(server=ServerConfig(port=0, api_key=key)) == 1
+    assert capsys.readouterr().err.count("--api-key (or RADIXSERVE_API_KEY) is empty") == 2
+
+
+@pytest.mark.parametrize(
+    ("host", "key", "warned"), [("0.0.0.0", None, True), ("::", None, True), ("127.0.0.1", None, False), ("0.0.0.0", "key", False)]
+)
+def test_an_open_address_without_a_key_is_warned_of(
+    caplog: pytest.LogCaptureFixture, host: str, key: str | None, warned: bool
+) -> None:
+    warn_if_open(ServerConfig(host=host, api_key=key))
+    assert ("without --api-key" in caplog.text) == warned

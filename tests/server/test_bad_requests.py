@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.server.running import RunningServer, frames, running
+from tests.server.running import RunningServer, frames, running, wait_for
 
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 HI = [{"role": "user", "content": "Hi"}]
@@ -259,3 +259,26 @@ def test_the_others_went_on(server: RunningServer) -> None:
         *chunks, done = frames(stream.read().decode())
     assert done == "[DONE]"
     assert "".join(chunk["choices"][0]["text"] for chunk in chunks) == alone
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("/v1/completions", '{"prompt": "the secret text", "max_tokens": "secret number"}'),
+        ("/v1/completions", '{"prompt": "the secret text" "broken'),
+        ("/v1/completions", '{"prompt": "x", "model": "secret model"}'),
+        ("/v1/completions", '{"prompt": "x", "guided_regex": "(secret"}'),
+        ("/v1/completions", '{"prompt": "x", "stream": true, "guided_regex": "(secret"}'),
+        ("/v1/chat/completions", '{"messages": [{"role": "user", "content": [{"type": "secret kind"}]}]}'),
+        ("/v1/messages", '{"max_tokens": 1, "messages": [{"role": "secret role", "content": "x"}]}'),
+        ("/v1/responses", '{"input": [{"type": "secret type"}]}'),
+        ("/cache/warm", "secret line"),
+    ],
+)
+def test_the_log_of_a_refused_request_holds_none_of_its_text(server: RunningServer, path: str, text: str) -> None:
+    reply = server.post_raw(path, text)
+    assert reply.status_code in (400, 404)
+    name = reply.headers["x-request-id"]
+    line = wait_for(lambda: [line for line in server.log.splitlines() if name in line], bool)[0]
+    assert "error=" in line
+    assert "secret" not in line

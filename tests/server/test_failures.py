@@ -61,11 +61,15 @@ def test_a_bug_is_counted_and_logged_as_such(tiny_model_dir: Path, caplog: pytes
     assert "error='RuntimeError'" in caplog.text
 
 
-def test_a_refusal_s_log_line_says_why(tiny_model_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, "radixserve.requests"):
+@pytest.mark.parametrize(
+    ("level", "reason"), [(logging.INFO, "error='invalid_request_error temperature'"), (logging.DEBUG, "error='temperature is -1")]
+)
+def test_a_refusal_s_log_line_says_why(tiny_model_dir: Path, caplog: pytest.LogCaptureFixture, level: int, reason: str) -> None:
+    """The field at fault; its value, which may be a prompt, at the debug level alone."""
+    with caplog.at_level(level, "radixserve.requests"):
         post(tiny_model_dir, FakeClient(), "/v1/completions", prompt="Once", temperature=-1)
     assert "400 POST /v1/completions" in caplog.text
-    assert "temperature is -1" in caplog.text
+    assert reason in caplog.text
 
 
 def test_flush_while_busy_is_a_conflict(tiny_model_dir: Path) -> None:

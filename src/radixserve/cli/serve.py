@@ -24,7 +24,7 @@ def serve(
 ) -> int:
     """Serves until it is told to stop; returns the exit code."""
     if server.api_key is None:
-        server = replace(server, api_key=os.environ.get(API_KEY_VARIABLE) or None)
+        server = replace(server, api_key=os.environ.get(API_KEY_VARIABLE))
     if not settings.wanted(replicas):
         return run_server(engine, server)
     if replicas.ray_address is None:

@@ -21,7 +21,7 @@ from radixserve.router.engine_replica import EngineReplica
 from radixserve.router.fleet import DEPLOYMENT, Fleet
 from radixserve.router.request_router import PrefixRequestRouter
 from radixserve.router.state_actor import SharedState
-from radixserve.server.app import make_app
+from radixserve.server.app import check, make_app
 from radixserve.server.gate import Gate
 from radixserve.server.service import Service
 from radixserve.text.tokenizer import Tokenizer
@@ -83,6 +83,7 @@ def build(args: dict[str, Any]) -> Application:
         policy = msgspec.convert({"router": args.get("router", "prefix")}, ReplicaConfig).router
     except msgspec.ValidationError as error:
         raise ConfigError(f"the application's args can't be read: {error}") from error
+    check(server)
     known = {"engine", "server", "router"}
     for name, given, config in (("args", args, None), ("engine", args.get("engine", {}), engine)):
         fields = known if config is None else {field.name for field in dataclasses.fields(config)}

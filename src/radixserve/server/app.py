@@ -19,7 +19,7 @@ from radixserve.process.client import EngineClient
 from radixserve.server import admin, cache_routes, control, live_page
 from radixserve.server.auth import ApiKeyMiddleware
 from radixserve.server.backend import Backend
-from radixserve.server.browser_guard import BrowserGuardMiddleware
+from radixserve.server.browser_guard import BrowserGuardMiddleware, is_loopback
 from radixserve.server.chat import chat_completions
 from radixserve.server.completions import completions
 from radixserve.server.errors import EXCEPTION_HANDLERS
@@ -38,6 +38,8 @@ BACKLOG = 2048
 
 OTHER_FILES = 512
 """Open files that are no connections of clients, amply."""
+
+logger = logging.getLogger(__name__)
 
 ROUTES: list[BaseRoute] = [
     Route("/v1/completions", completions, methods=["POST"]),
@@ -81,6 +83,7 @@ def serve(engine: EngineConfig, server: ServerConfig, make_backend: Callable[[],
         check(server)
         with contextlib.closing(bind(server.host, server.port)) as listener:
             check_adapters(engine, server)
+            warn_if_open(server)
             allow_files(server.max_connections)
             tokenizer = Tokenizer.load(resolve(engine.model))
             Dialect.of(tokenizer, server.tool_parser, server.reasoning_parser)  # what is wrong shows before the weights load
@@ -91,7 +94,9 @@ def serve(engine: EngineConfig, server: ServerConfig, make_backend: Callable[[],
 
 
 def check(server: ServerConfig) -> None:
-    """Raises ConfigError for a number that means nothing."""
+    """Raises ConfigError for a value that means nothing."""
+    if server.api_key is not None and not server.api_key.strip():
+        raise ConfigError("--api-key (or RADIXSERVE_API_KEY) is empty: give it a value, or leave it out for a server without a key")
     if not 0 <= server.port <= 65_535:
         raise ConfigError(f"--port is {server.port}: must be between 0 and 65535; 0 takes any that is free")
     if not server.grace_s >= 0:  # written so that NaN fails too
@@ -103,6 +108,12 @@ def check(server: ServerConfig) -> None:
     check_at_least("response_store_bytes", server.response_store_bytes, 0)
     check_at_least("max_body_bytes", server.max_body_bytes, 1)
     check_at_least("max_open_requests", server.max_open_requests, 1)
+
+
+def warn_if_open(server: ServerConfig) -> None:
+    """One line in the log where strangers may connect."""
+    if server.api_key is None and not is_loopback(server.host):
+        logger.warning("the server listens on %s without --api-key: whoever can connect may use it", server.host)
 
 
 def check_adapters(engine: EngineConfig, server: ServerConfig) -> None:
@@ -125,10 +136,11 @@ def allow_files(num_connections: int) -> None:
 def make_app(service: Service) -> Starlette:
     """The ASGI application."""
     middleware = [Middleware(RequestLogMiddleware, metrics=service.metrics, tracer=service.tracer)]
-    if service.config.api_key:
+    if service.config.api_key is not None:
         middleware.append(Middleware(ApiKeyMiddleware, api_key=service.config.api_key))
     else:
-        middleware.append(Middleware(BrowserGuardMiddleware, host=service.config.host))
+        names = (service.config.host, *service.config.allowed_host)
+        middleware.append(Middleware(BrowserGuardMiddleware, names=names))
     middleware.append(Middleware(GateMiddleware, gate=service.gate))
     app = Starlette(routes=ROUTES, middleware=middleware, exception_handlers=EXCEPTION_HANDLERS)
     app.router.redirect_slashes = False

@@ -134,7 +134,8 @@ class Connection(HttpToolsProtocol):
         if self.cycle is None or self.cycle.response_complete:
             body = msgspec.json.encode(error_body(refusal))
             status = f"HTTP/1.1 {refusal.status} {HTTPStatus(refusal.status).phrase}\r\n"
-            head = f"{status}content-type: application/json\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
+            kind = "content-type: application/json\r\nx-content-type-options: nosniff\r\n"
+            head = f"{status}{kind}content-length: {len(body)}\r\nconnection: close\r\n\r\n"
             self.transport.write(head.encode() + body)
         self._stage = "body"  # nothing of it was read: see `_Lingering`
         self.transport.close()

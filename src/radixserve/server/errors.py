@@ -3,6 +3,7 @@
 No reply repeats more than a little of the input.
 """
 
+import logging
 import re
 from collections.abc import Mapping
 from typing import cast
@@ -14,11 +15,13 @@ from starlette.responses import Response
 from starlette.types import ExceptionHandler
 
 from radixserve.errors import BusyError, EngineDeadError, InvalidRequestError, RadixServeError
-from radixserve.server.request_log import CLIENT_GONE, record_of
+from radixserve.server.request_log import CLIENT_GONE, SAFE_HEADERS, record_of
 
 MAX_MESSAGE_LEN = 2000
 MAX_LOGGED_LEN = 300
 MAX_SHOWN_PATH = 100
+
+logger = logging.getLogger("radixserve.requests")
 
 
 class ErrorDetail(msgspec.Struct, frozen=True):
@@ -133,12 +136,24 @@ def error_reply(error: Exception, path: str) -> Response:
     return Response(body, status_of(error), headers, media_type="application/json")
 
 
+def log_reason(error: Exception) -> str:
+    """What the log says of an error. Messages to clients repeat what they sent, which a log may not hold: only debug shows them."""
+    shown = error_body(error).error
+    message = shown.message[:MAX_LOGGED_LEN]
+    if status_of(error) >= 500 or logger.isEnabledFor(logging.DEBUG):
+        return message
+    return " ".join(filter(None, (shown.code or shown.type, shown.param and shown.param[:MAX_SHOWN_PATH])))
+
+
 async def _handle(request: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException) and error.status_code in (404, 405):
         detail = f"there is no {request.method} {request.url.path[:MAX_SHOWN_PATH]}: docs/serving.md lists the endpoints"
         error = HTTPException(error.status_code, detail, error.headers)
-    record_of(request).error = error_body(error).error.message[:MAX_LOGGED_LEN]
-    return error_reply(error, request.url.path)
+    record_of(request).error = log_reason(error)
+    reply = error_reply(error, request.url.path)
+    if not isinstance(error, RadixServeError | HTTPException):  # this one passes by the middleware that adds them
+        reply.headers.update({name.decode(): value.decode() for name, value in SAFE_HEADERS})
+    return reply
 
 
 async def _handle_gone(request: Request, error: Exception) -> Response:

@@ -20,7 +20,7 @@ from radixserve.messages import GenerateRequest, Output
 from radixserve.observe.metrics import Metrics
 from radixserve.server.answers import Answer, Tally
 from radixserve.server.backend import Backend
-from radixserve.server.errors import renamed
+from radixserve.server.errors import log_reason, renamed
 from radixserve.server.replies import Usage
 from radixserve.server.request_log import RequestRecord
 from radixserve.text.answer_check import AnswerCheck, Answers
@@ -177,7 +177,7 @@ class Generation:
 
     def _note_failure(self, error: Exception) -> None:
         self.record.finish = "error"
-        self.record.error = str(error)
+        self.record.error = log_reason(error)
         if not isinstance(error, RadixServeError):
             logger.exception("a stream failed")
 

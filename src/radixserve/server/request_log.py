@@ -20,6 +20,13 @@ from radixserve.server.replies import Usage
 CLIENT_GONE = 499
 """Logged as status of a request whose client left before the reply began."""
 
+SAFE_HEADERS = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"content-security-policy", b"frame-ancestors 'none'"),
+]
+"""Of every reply: browsers take it for what it says it is, and show it in no frame of another page."""
+
 logger = logging.getLogger("radixserve.requests")
 
 
@@ -94,7 +101,7 @@ class RequestLogMiddleware:
         async def send_noting_status(message: Message) -> None:
             if message["type"] == "http.response.start":
                 record.status = message["status"]
-                message["headers"] = [*message["headers"], (b"x-request-id", record.id.encode())]
+                message["headers"] = [*message["headers"], *SAFE_HEADERS, (b"x-request-id", record.id.encode())]
             await send(message)
 
         try:
