@@ -54,14 +54,14 @@ class Heartbeat:
     def synced(self, rid: str) -> None:
         """The engine has applied all that was sent before the Sync `rid`."""
         self.told()
-        if (answer := self._waiting.pop(rid, None)) is not None:
-            answer.set_result(True)
+        if rid in self._waiting:
+            _set(self._waiting.pop(rid), True)
 
     def end(self) -> None:
         """The engine is dead."""
         self._ended = True
         while self._waiting:
-            self._waiting.popitem()[1].set_result(False)
+            _set(self._waiting.popitem()[1], False)
 
     async def _sync(self) -> bool:
         """Waits until the engine has applied all that was sent; False when it is dead."""
@@ -75,3 +75,8 @@ class Heartbeat:
             return await answer
         finally:
             self._waiting.pop(rid, None)
+
+
+def _set(answer: asyncio.Future[bool], value: bool) -> None:
+    if not answer.done():  # whoever waited may have just been cancelled
+        answer.set_result(value)
