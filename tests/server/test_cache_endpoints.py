@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,8 @@ import httpx
 import pytest
 
 from radixserve.config import ServerConfig
+from radixserve.messages import GenerateRequest, Output
+from radixserve.server.cache_routes import WARM_TOKENS
 from tests.server.fake_engine import FakeClient, http, make_service
 from tests.server.running import RunningServer, running, wait_until
 
@@ -264,3 +266,37 @@ def test_redacted_means_no_text(tiny_model_dir: Path, tmp_path: Path) -> None:
             assert httpx.get(server.url + path).status_code == 403
         details = server.get(f"/cache/node/{json.loads(tree)['nodes'][1]['id']}")
         assert (details["prefix_text"], details["prefix_tokens"]) == ("", 8)
+
+
+class WarmedClient(FakeClient):
+    """Keeps what it was asked, call by call."""
+
+    def __init__(self) -> None:
+        super().__init__(texts="a")
+        self.calls: list[list[GenerateRequest]] = []
+        self.num_open = 0
+
+    async def generate(self, requests: Sequence[GenerateRequest]) -> AsyncGenerator[tuple[int, Output], None]:
+        self.calls.append(list(requests))
+        self.num_open += 1
+        assert self.num_open == 1, "the next prompts wait for these"
+        async for found in super().generate(requests):
+            yield found
+        self.num_open -= 1
+
+
+@pytest.mark.parametrize("lengths", [[80] * 200, [1] * 5_000, [1, 80] * 60, [7]])
+def test_warming_gives_way_to_other_requests(tiny_model_dir: Path, lengths: list[int]) -> None:
+    client = WarmedClient()
+
+    async def warm() -> httpx.Response:
+        async with http(make_service(tiny_model_dir, client)) as session:
+            lines = "\n".join("x" * length for length in lengths)
+            return await session.post("/cache/warm", content=lines, headers={"content-type": "text/plain"})
+
+    answered = asyncio.run(warm())
+    assert (answered.status_code, answered.json()["prompts"]) == (200, len(lengths))
+    assert [len(request.prompt_ids) // 4 for request in client.requests] == lengths
+    assert all(request.priority < -1_000_000 for request in client.requests)
+    assert all(0 < sum(len(request.prompt_ids) // 4 for request in call) <= WARM_TOKENS for call in client.calls)
+    assert len(client.calls) <= 1 + 2 * sum(lengths) // WARM_TOKENS

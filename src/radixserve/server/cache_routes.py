@@ -3,7 +3,7 @@
 import asyncio
 import codecs
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -32,6 +32,12 @@ MAX_WARM_PROMPTS = 10_000
 
 WARM_PARAMS = SamplingParams(max_tokens=1, temperature=0.0)
 """One token is sampled, so that the whole prompt is computed; its own KV is not."""
+
+WARM_TOKENS = 2_048
+"""Prompts are sent in groups of so many tokens, or singly: what another request may have to wait for."""
+
+WARM_PRIORITY = -(2**31)
+"""Every other request that waits comes first."""
 
 
 class Prefix(msgspec.Struct, frozen=True):
@@ -234,20 +240,34 @@ async def evict(request: Request) -> Response:
 
 
 async def warm(request: Request) -> Response:
-    """Computes prompts, one a line, so that the cache has them."""
+    """Computes prompts, one a line, so that the cache has them. A few at a time, so that other requests don't wait for all."""
     service = service_of(request)
     raw = (await read_bytes(request)).removeprefix(codecs.BOM_UTF8)
     plain = request.headers.get("content-type", "").startswith("text/plain")
     requests = await offload(request, lambda: _warm_requests(_read_lines(raw, plain=plain), service))
     record_of(request).held.close()
     figures = {"prompts": len(requests), "prompt_tokens": 0, "cached_tokens": 0}
-    async with contextlib.aclosing(service.client.generate(requests)) as outputs:
-        async for _, output in outputs:
-            figures["prompt_tokens"] += output.prompt_tokens
-            figures["cached_tokens"] += output.cached_tokens
+    for group in _groups(requests):
+        async with contextlib.aclosing(service.client.generate(group)) as outputs:
+            async for _, output in outputs:
+                figures["prompt_tokens"] += output.prompt_tokens
+                figures["cached_tokens"] += output.cached_tokens
     computed = figures["prompt_tokens"] - figures["cached_tokens"]
     message = f"computed {computed} of {figures['prompt_tokens']} tokens; the others were cached"
     return json_reply({"message": message, **figures})
+
+
+def _groups(requests: list[GenerateRequest]) -> Iterator[list[GenerateRequest]]:
+    """The requests in order, cut where a group would have more than WARM_TOKENS."""
+    group: list[GenerateRequest] = []
+    num_tokens = 0
+    for request in requests:
+        num_tokens += len(request.prompt_ids) // 4
+        if group and num_tokens > WARM_TOKENS:
+            yield group
+            group, num_tokens = [], len(request.prompt_ids) // 4
+        group.append(request)
+    yield group
 
 
 def _warm_requests(prefixes: list[Prefix], service: Service) -> list[GenerateRequest]:
@@ -259,7 +279,7 @@ def _warm_requests(prefixes: list[Prefix], service: Service) -> list[GenerateReq
         except InvalidRequestError as error:
             raise InvalidRequestError(f"prompt {number}: {error.message}", param=error.param, code=error.code) from None
         adapter = service.find_model(prefix.model).adapter
-        requests.append(GenerateRequest("", tokens, WARM_PARAMS, cache_salt=prefix.cache_salt, adapter=adapter))
+        requests.append(GenerateRequest("", tokens, WARM_PARAMS, WARM_PRIORITY, cache_salt=prefix.cache_salt, adapter=adapter))
     return requests
 
 
