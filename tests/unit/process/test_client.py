@@ -112,10 +112,10 @@ def fake_engine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextlib.asynccontextmanager
-async def started(model: str = "fake", **settings: float) -> AsyncIterator[EngineClient]:
+async def started(model: str = "fake") -> AsyncIterator[EngineClient]:
     client = EngineClient()
     try:
-        assert await client.start(EngineConfig(model=model, **settings)) == INFO
+        assert await client.start(EngineConfig(model=model)) == INFO
         yield client
     finally:
         await client.stop()
@@ -242,7 +242,9 @@ def test_the_parent_does_not_load_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": "src"}).returncode == 0
 
 
-def test_stats_count_all_that_was_sent_and_told_after_a_refresh() -> None:
+def test_stats_count_all_that_was_sent_and_told_after_a_refresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heartbeat, "PATIENCE_S", 60.0)
+
     async def scenario() -> None:
         async with started() as client:
             for _ in range(20):
@@ -257,25 +259,26 @@ def test_stats_count_all_that_was_sent_and_told_after_a_refresh() -> None:
 
 def test_a_stopped_engine_gets_no_more_requests_until_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heartbeat, "EVERY_S", 0.01)
-    monkeypatch.setattr(heartbeat, "PATIENCE_S", 0.01)
 
     async def scenario() -> None:
-        async with started(engine_timeout_s=0.2) as client:
+        async with started() as client:
             os.kill(client._process.pid, signal.SIGSTOP)
             earlier = asyncio.create_task(collect(client, ask(max_tokens=2)))
-            while client.failure is None:
-                await asyncio.sleep(0.001)
-            with pytest.raises(EngineDeadError, match="has not answered for"):
-                await collect(client, ask())
-            assert await client.refresh() > 0, "what is known is old"
+            await asyncio.sleep(0)
+            with monkeypatch.context() as impatient:
+                impatient.setattr(client, "_timeout_s", 0.2)
+                impatient.setattr(heartbeat, "PATIENCE_S", 0.01)
+                while client.failure is None:
+                    await asyncio.sleep(0.001)
+                with pytest.raises(EngineDeadError, match="has not answered for"):
+                    await collect(client, ask())
+                assert await client.refresh() > 0, "what is known is old"
             assert not client.dead.is_set()
             os.kill(client._process.pid, signal.SIGCONT)
-            while client.failure is not None:
-                await asyncio.sleep(0.001)
             assert len((await earlier)[0]) == 2
-            assert await client.refresh() == 0.0
             assert list(await collect(client, ask())) == [0]
 
+    monkeypatch.setattr(heartbeat, "PATIENCE_S", 60.0)
     asyncio.run(scenario())
 
 
