@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
+from radixserve import heap
 from radixserve.config import EngineConfig
 from radixserve.errors import ConfigError, RankError
 from radixserve.messages import EngineInfo, EngineInput, EngineOutput, EngineStats, RequestFailed, Sync, Synced
@@ -103,6 +104,7 @@ def _build(config: EngineConfig) -> SteppedEngine:
 
     engine = build_engine(config)
     engine.start_ahead()
+    heap.keep_collections_short()
     return engine
 
 

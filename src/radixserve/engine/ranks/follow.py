@@ -10,6 +10,7 @@ import threading
 from multiprocessing.connection import Connection
 from typing import NoReturn
 
+from radixserve import heap
 from radixserve.engine.assemble import assemble
 from radixserve.engine.build import make_info
 from radixserve.engine.engine import Engine
@@ -102,6 +103,7 @@ def _serve(link: Link, rank: int) -> NoReturn:
     assert parts.group is not None
     parts.group.join(find_store(join.port))
     link.send(Ready(parts.rank_info(rank, join.num_slots)))
+    heap.keep_collections_short()
     follow(engine, link)
 
 
