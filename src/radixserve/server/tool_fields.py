@@ -7,7 +7,7 @@ import msgspec
 
 from radixserve.errors import InvalidRequestError
 from radixserve.text.answer_grammar import Choice, ToolUse
-from radixserve.text.tools.tool import Tool
+from radixserve.text.tools.tool import Tool, allows_other_than_objects
 
 MAX_TOOLS = 128
 _CHOICES: dict[str, Choice] = {"auto": "auto", "none": "none", "required": "required"}
@@ -74,6 +74,11 @@ def read_tools(bodies: list[ToolBody]) -> list[Tool]:
     for index, name in enumerate(names):
         if not _NAME.fullmatch(name):
             message = f"the name of tools[{index}] is {name[:80]!r}: must be 1 to 64 letters, digits, dots, dashes and underscores"
+            raise InvalidRequestError(message, param="tools")
+        if allows_other_than_objects(tools[index].parameters):
+            message = (
+                f"the parameters of the tool {name!r} (tools[{index}]) allow other values than objects: give them the type 'object'"
+            )
             raise InvalidRequestError(message, param="tools")
         if name in names[:index]:
             raise InvalidRequestError(f"tools has two functions named {name!r}: give each its own name", param="tools")

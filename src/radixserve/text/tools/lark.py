@@ -61,7 +61,7 @@ def calls_in_turn(tools: Sequence[Tool], before: str, after: str, strict_only: b
 
 def enforced_parameters(tool: Tool, strict_only: bool) -> dict[str, Any]:
     """The schema that the arguments of a tool are held to. `strict_only`: any object will do for a tool that is not strict."""
-    return ANY_OBJECT if strict_only and not tool.strict else tool.parameters or NO_PARAMETERS
+    return ANY_OBJECT if strict_only and not tool.strict else ANY_OBJECT | (tool.parameters or NO_PARAMETERS)
 
 
 def parameters_of(tool: Tool) -> str:
