@@ -8,14 +8,21 @@ import math
 from typing import Any, NoReturn
 
 
-def read_json(text: str | bytes, *, unique_keys: bool = False) -> Any:
+def read_json(text: str | bytes, *, unique_keys: bool = False, surrogates: bool = False) -> Any:
     """The value. Whole numbers are exact, others doubles.
 
-    `unique_keys`: an object that has a key twice is refused; else the last one counts. Raises ValueError for what is no JSON.
+    `unique_keys`: an object that has a key twice is refused; else the last one counts. `surrogates`: strings may hold one half of a
+    UTF-16 pair, as escapes can write it; else that is refused: UTF-8 has no bytes for it. Raises ValueError for what is no JSON.
     """
     pairs = _object if unique_keys else None
     try:
-        return json.loads(text, parse_constant=_no_constant, parse_float=_float, object_pairs_hook=pairs)
+        value = json.loads(text, parse_constant=_no_constant, parse_float=_float, object_pairs_hook=pairs)
+        if not surrogates:
+            json.dumps(value, ensure_ascii=False).encode()
+        return value
+    except UnicodeEncodeError as error:
+        half = ord(error.object[error.start])
+        raise ValueError(f"it holds half of a character (U+{half:04X}): send whole ones") from None
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 

@@ -184,3 +184,17 @@ def test_content_in_every_form_that_clients_send(server: RunningServer) -> None:
     for content in ([{"type": "image_url", "image_url": {"url": "x"}}], [{"type": "text"}], [5], {"a": 1}):
         reply = server.post(CHAT, messages=[{"role": "user", "content": content}])
         assert (reply.status_code, reply.json()["error"]["param"]) == (400, "messages")
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions", "/generate"])
+@pytest.mark.parametrize("source", ['{"const": "\\ud83d"}', '{"properties": {"\\ude00": {}}}'])
+def test_a_schema_that_holds_half_a_character_is_refused_by_field(server: RunningServer, path: str, source: str) -> None:
+    asked: dict[str, dict[str, Any]] = {
+        "/v1/completions": {"prompt": "x", "guided_json": source},
+        "/v1/chat/completions": {"messages": [{"role": "user", "content": "x"}], "guided_json": source},
+        "/generate": {"text": "x", "sampling_params": {"json_schema": source}},
+    }
+    reply = server.post(path, **asked[path])
+    assert reply.status_code == 400
+    assert "half of a character" in reply.text
+    assert "guided_json" in reply.text or path == "/generate"

@@ -63,7 +63,7 @@ def _tool_call(call: dict[str, Any], where: str) -> dict[str, Any]:
     if not isinstance(function.get("arguments"), str):
         return call
     try:
-        arguments = read_json(function["arguments"] or "{}")
+        arguments = read_json(function["arguments"] or "{}", surrogates=True)
     except ValueError:
         return call
     return call | {"function": function | {"arguments": arguments}}

@@ -15,6 +15,7 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from radixserve.errors import InvalidRequestError, ModelError
+from radixserve.text.surrogates import escape_surrogates, join_surrogates
 
 _END = "\ufdd1"
 """Marks the end of the final message while a template runs; a noncharacter of Unicode, which texts don't hold."""
@@ -65,7 +66,7 @@ class ChatTemplate:
             "add_generation_prompt": add_generation_prompt,
         }
         try:
-            text = self._template.render({"documents": None} | variables)
+            text = join_surrogates(self._template.render({"documents": None} | variables))
         except Exception as error:  # a template can raise anything
             reason = str(error)[:300] or type(error).__name__
             raise InvalidRequestError(f"the chat template does not accept these messages: {reason}", param="messages") from error
@@ -108,7 +109,8 @@ def _tojson(
     sort_keys: bool = False,
 ) -> str:
     """Jinja's own tojson escapes HTML and sorts keys, which models were not trained on."""
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+    text = json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+    return escape_surrogates(text)
 
 
 def _raise(message: str) -> NoReturn:

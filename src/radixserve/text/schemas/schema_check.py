@@ -8,6 +8,7 @@ from radixserve.errors import AnswerError, InvalidRequestError
 from radixserve.json_text import read_json
 from radixserve.text.schemas.modern import modern
 from radixserve.text.schemas.walk import shown
+from radixserve.text.surrogates import join_all_surrogates
 
 
 class SchemaCheck:
@@ -26,7 +27,7 @@ class SchemaCheck:
     def check(self, text: str) -> None:
         """Raises AnswerError for a text that is not JSON, has a key twice, or breaks the schema. Nothing of the text is in it."""
         try:
-            value = read_json(text, unique_keys=True)
+            value = join_all_surrogates(read_json(text, unique_keys=True, surrogates=True))
         except ValueError:
             raise AnswerError(f"the answer is not JSON that every reader understands alike, as {self._subject} demands") from None
         error = next(self._validator.iter_errors(value), None)

@@ -12,6 +12,7 @@ import msgspec
 from radixserve.json_text import read_json
 from radixserve.text.reply_pieces import ToolArguments, ToolCallStart
 from radixserve.text.reply_reader import Reading, ReplyReader
+from radixserve.text.surrogates import escape_surrogates, join_all_surrogates, join_surrogates
 
 _NAME = "name"
 _ARGUMENTS = ("arguments", "parameters")
@@ -58,8 +59,8 @@ def read_arguments(text: str) -> dict[str, Any] | None:
     """The arguments of a call; None where `text` is no JSON object, such as one that was cut off."""
     try:
         value = msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError):
-        return None
+    except (msgspec.DecodeError, RecursionError):  # which half of a UTF-16 pair is too, though that is JSON
+        value = join_all_surrogates(_loads(text))
     return value if isinstance(value, dict) else None
 
 
@@ -77,7 +78,7 @@ def read_json_call(reader: ReplyReader, calls: Calls, names: Container[str] | No
     """Arguments that came before the name."""
     while (key := (yield from _read_key(reader))) in (_NAME, *_ARGUMENTS, *_OTHERS):
         if key == _NAME and name is None:
-            name = yield from _read_string(reader)
+            name = join_surrogates((yield from _read_string(reader)) or "")
             if not name or (names is not None and name not in names):
                 return False
         elif key in _ARGUMENTS and pass_on is None and not early:
@@ -129,7 +130,8 @@ def _read_arguments(reader: ReplyReader, pass_on: Callable[[str], None]) -> Read
     if not (yield from read_json_value(reader, written.append)):
         return False
     value = _loads("".join(written))
-    pass_on(value if isinstance(value, str) and isinstance(_loads(value), dict) else "{}" if value is None else "".join(written))
+    held = isinstance(value, str) and isinstance(_loads(value), dict)
+    pass_on(escape_surrogates(value) if held else "{}" if value is None else "".join(written))
     return True
 
 
@@ -172,7 +174,7 @@ def _pass_string(reader: ReplyReader, pass_on: Callable[[str], None]) -> Reading
 
 def _loads(text: str) -> Any:
     try:
-        return read_json(text)
+        return read_json(text, surrogates=True)
     except ValueError:
         return text
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Container, Sequence
 
 from radixserve.json_text import read_json
 from radixserve.text.reply_reader import Reading, ReplyReader
+from radixserve.text.surrogates import join_surrogates
 from radixserve.text.tools.form import call_id
 from radixserve.text.tools.json_call import Calls
 from radixserve.text.tools.lark import TokenId, several
@@ -127,9 +128,17 @@ def _read_string(reader: ReplyReader, pass_on: PassOn, quote: str) -> Reading[bo
         if (yield from reader.accept(quote)):
             pass_on('"')
             return True
-        text = (yield from _read_escape(reader)) if char == "\\" else (yield from reader.take_run(stop))
+        text = (yield from _read_escapes(reader)) if char == "\\" else (yield from reader.take_run(stop))
         pass_on(json.dumps(text, ensure_ascii=False)[1:-1])
     return False
+
+
+def _read_escapes(reader: ReplyReader) -> Reading[str]:
+    """The escapes up to the next character that is none, together: two of them may be one character."""
+    text = ""
+    while (yield from reader.peek()) == "\\":
+        text += yield from _read_escape(reader)
+    return join_surrogates(text)
 
 
 def _read_escape(reader: ReplyReader) -> Reading[str]:

@@ -6,6 +6,8 @@ Calls and results of earlier turns are spelled out in the messages, so that noth
 import json
 from typing import Any
 
+from radixserve.text.surrogates import escape_surrogates
+
 SYSTEM = """You can call functions. Each line between <tools> and </tools> describes one in JSON:
 <tools>
 {tools}
@@ -22,7 +24,7 @@ def teach_tools(messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> 
     """Returns normalized messages with a system text that says what `tools` (OpenAI's form) there are and how they are called."""
     if not tools:
         return messages
-    lines = "\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools)
+    lines = "\n".join(escape_surrogates(json.dumps(tool, ensure_ascii=False)) for tool in tools)
     text = SYSTEM.format(tools=lines)
     if messages[0]["role"] == "system":
         own = messages[0]["content"]
@@ -52,7 +54,8 @@ def spell_out_calls(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _with_calls(message: dict[str, Any]) -> dict[str, Any]:
-    calls = [f"<tool_call>\n{json.dumps(_call(call), ensure_ascii=False)}\n</tool_call>" for call in message["tool_calls"]]
+    written = (escape_surrogates(json.dumps(_call(call), ensure_ascii=False)) for call in message["tool_calls"])
+    calls = [f"<tool_call>\n{text}\n</tool_call>" for text in written]
     rest = {key: value for key, value in message.items() if key != "tool_calls"}
     return rest | {"content": "\n".join(filter(None, [message["content"], *calls]))}
 
