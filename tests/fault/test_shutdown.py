@@ -73,9 +73,11 @@ def test_a_second_signal_ends_at_once_and_says_so(server: RunningServer) -> None
     [
         ("no-such-model", {}, {}, "no-such-model"),
         (None, {"num_slots": 0}, {}, "--num-slots is 0"),
+        (None, {"engine_timeout_s": 0}, {}, "--engine-timeout-s is 0"),
         (None, {}, {"port": -1}, "--port"),
+        (None, {}, {"max_open_requests": 0}, "--max-open-requests is 0"),
     ],
-    ids=["model", "pool", "port"],
+    ids=["model", "pool", "patience", "port", "requests"],
 )
 def test_what_cannot_start_says_why_in_one_line(
     tmp_path: Path, tiny_model_dir: Path, model: str | None, engine: dict[str, int], server: dict[str, int], says: str
