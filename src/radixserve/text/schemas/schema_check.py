@@ -23,6 +23,8 @@ class SchemaCheck:
             *place, keyword = error.instance_path or ["$ref"]
             message = f'"{keyword}" at {_pointer(place)} of {subject} is wrong: {error.message:.200}'
             raise InvalidRequestError(message, param="grammar") from None
+        except ValueError as error:  # what jsonschema_rs says beyond its own depth, which is less than json's
+            raise InvalidRequestError(f"{subject} can't be read: {error}; flatten it", param="grammar") from None
 
     def check(self, text: str) -> None:
         """Raises AnswerError for a text that is not JSON, has a key twice, or breaks the schema. Nothing of the text is in it."""
