@@ -8,6 +8,10 @@ import math
 from typing import Any, NoReturn
 
 
+class DuplicateKeyError(ValueError):
+    """An object has a key twice, which readers understand in different ways."""
+
+
 def read_json(text: str | bytes, *, unique_keys: bool = False, surrogates: bool = False) -> Any:
     """The value. Whole numbers are exact, others doubles.
 
@@ -41,5 +45,5 @@ def _float(text: str) -> float:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("an object has a key twice")
+        raise DuplicateKeyError("an object has a key twice")
     return found

@@ -76,6 +76,8 @@ def test_an_answer_that_breaks_its_schema_is_an_error(
         assert "error" in reply.text
         if arguments == WRONG:
             assert "#/properties/id" in reply.text
+        if arguments == TWICE:
+            assert "a key twice" in reply.text
         assert stream or "secret" not in reply.text
         assert "radixserve_schema_violations_total 1.0" in metrics
 

@@ -5,7 +5,7 @@ from typing import Any
 from jsonschema_rs import Draft202012Validator, ValidationError
 
 from radixserve.errors import AnswerError, InvalidRequestError
-from radixserve.json_text import read_json
+from radixserve.json_text import DuplicateKeyError, read_json
 from radixserve.text.schemas.modern import modern
 from radixserve.text.schemas.walk import shown
 from radixserve.text.surrogates import join_all_surrogates
@@ -30,8 +30,10 @@ class SchemaCheck:
         """Raises AnswerError for a text that is not JSON, has a key twice, or breaks the schema. Nothing of the text is in it."""
         try:
             value = join_all_surrogates(read_json(text, unique_keys=True, surrogates=True))
+        except DuplicateKeyError:
+            raise AnswerError(f"the answer has a key twice in one object, under {self._subject}") from None
         except ValueError:
-            raise AnswerError(f"the answer is not JSON that every reader understands alike, as {self._subject} demands") from None
+            raise AnswerError(f"the answer is not JSON, or holds a number beyond a double, under {self._subject}") from None
         error = next(self._validator.iter_errors(value), None)
         if error is not None:
             *place, keyword = error.schema_path or ["false"]
