@@ -42,9 +42,13 @@ class AbortRequest(msgspec.Struct, frozen=True, tag=True):
 
 
 class FlushRequest(msgspec.Struct, frozen=True, tag=True):
-    """Empty the tree. Answered by CommandResult; refused as busy while requests wait or run."""
+    """Empty the tree. Answered by CommandResult; refused as busy while requests wait or run.
+
+    `unused`: evict instead, over some steps, what no request and no pin holds now. Never refused.
+    """
 
     rid: str
+    unused: bool = False
 
 
 class UpdateWeightsRequest(msgspec.Struct, frozen=True, tag=True):

@@ -49,7 +49,7 @@ class FakeClient:
     async def refresh(self) -> float:
         return 0.0
 
-    async def flush(self) -> str:
+    async def flush(self, unused: bool = False) -> str:
         raise BusyError("can't flush the cache now: 1 requests run and 0 wait; try again when they have ended")
 
 

@@ -51,6 +51,17 @@ class Evictor:
             self._remove(node, clock, evicted_for)
         return evicted
 
+    def evict_some(self, num_tokens: int, clock: int) -> int:
+        """A portion of `evict`, without what a flush took out."""
+        evicted = 0
+        for _ in range(PORTION):
+            if evicted >= num_tokens or (node := self.queue.pop(clock)) is None:
+                break
+            self._cut(node, num_tokens - evicted)
+            evicted += node.num_tokens
+            self._remove(node, clock, None)
+        return evicted
+
     def flush(self) -> None:
         """Takes everything out of the tree at once; nothing may be locked. The slots come back by `free_detached`."""
         self._tree.detach()

@@ -289,6 +289,15 @@ class PrefixCache:
         """
         return self.evictor.evict(num_tokens, self._clock, lease.time if lease is not None else None)
 
+    def evict_some(self, num_tokens: int) -> int:
+        """A portion of `evict` that takes milliseconds; 0 if there is nothing to evict."""
+        return self.evictor.evict_some(num_tokens, self._clock)
+
+    @property
+    def unused_size(self) -> int:
+        """Tokens in the tree that nobody holds."""
+        return self.tree.evictable_size - self.tree.detached_size
+
     def evict_below(self, top: Node) -> int:
         """Removes `top` and everything below it but what is locked; returns the number of tokens evicted."""
         return self.evictor.evict_below(top, self._clock)
@@ -301,7 +310,7 @@ class PrefixCache:
         """
         if self.leases:
             raise BusyError(f"{len(self.leases)} running requests hold parts of the cache: wait until they end, or abort them")
-        flushed = self.evictable_size - self.tree.detached_size
+        flushed = self.unused_size
         self.evictor.flush()
         if self.listeners:
             self._tell(Flushed(flushed))

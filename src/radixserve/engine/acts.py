@@ -1,6 +1,7 @@
 """What an operator does to an engine: flush, pin, unpin, evict, watch, load weights. Applied in order like every other message."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from radixserve.cache.pins import Pins
 from radixserve.cache.radix_tree import Node
@@ -23,6 +24,15 @@ from radixserve.req import Req
 from radixserve.scheduler.scheduler import Scheduler
 
 
+@dataclass(slots=True)
+class _Sweep:
+    """A flush of what is unused. `wanted`: tokens that were, when it began; no more are evicted, for later ones are new."""
+
+    rid: str
+    wanted: int
+    evicted: int = 0
+
+
 class Acts:
     """Acts on one engine. `reqs`: its open requests, kept up to date by it."""
 
@@ -36,6 +46,7 @@ class Acts:
         self._adapters = adapters
         self._weights = weights
         self._watch: Watch | None = None
+        self._sweeps: list[_Sweep] = []
 
     def carry_out(self, message: CacheAct) -> CommandResult | RequestFailed:
         """Does what the message says and reports it."""
@@ -50,11 +61,34 @@ class Acts:
         except InvalidRequestError as error:
             return RequestFailed(message.rid, "invalid_request", error.message, error.param, error.code)
 
-    def flush(self, message: FlushRequest) -> CommandResult | RequestFailed:
-        """Empties the tree, pins included, if no request is open."""
+    def flush(self, message: FlushRequest) -> list[EngineOutput]:
+        """Empties the tree, pins included, if no request is open; or begins to evict what is unused, which `tidy` goes on with."""
+        if message.unused:
+            self._sweeps.append(_Sweep(message.rid, self._cache.unused_size))
+            return []
         if self._reqs:
-            return self._busy(message.rid, "flush the cache")
-        return CommandResult(message.rid, self._empty_tree())
+            return [self._busy(message.rid, "flush the cache")]
+        return [CommandResult(message.rid, self._empty_tree())]
+
+    @property
+    def is_tidy(self) -> bool:
+        """Whether `tidy` would do nothing."""
+        return self._cache.is_tidy and not self._sweeps
+
+    def tidy(self) -> list[EngineOutput]:
+        """Does a portion of what flushes left to do; answers those that are done."""
+        self._cache.tidy()
+        if not self._sweeps:
+            return []
+        sweep = self._sweeps[0]
+        evicted = self._cache.evict_some(sweep.wanted - sweep.evicted)
+        sweep.evicted += evicted
+        if evicted and sweep.evicted < sweep.wanted:
+            return []
+        del self._sweeps[0]
+        kept = self._cache.protected_size
+        figures = {"evicted_tokens": sweep.evicted, "kept_tokens": kept}
+        return [CommandResult(sweep.rid, f"flushed {sweep.evicted} tokens; {kept} are in use or pinned and stay", figures)]
 
     def update_weights(self, message: UpdateWeightsRequest) -> list[EngineOutput]:
         """Begins to read other weights, if no request is open; a WeightsRead tells what came of it."""

@@ -102,7 +102,7 @@ class Engine:
     @property
     def has_work(self) -> bool:
         """Whether a step would do anything."""
-        if self._inbox or self.scheduler.has_work or not self.cache.is_tidy:
+        if self._inbox or self.scheduler.has_work or not self._acts.is_tidy:
             return True
         if self._grammars.has_finished or self._adapters.reader.has_finished or self._weights.has_finished:
             return True
@@ -135,8 +135,8 @@ class Engine:
             self.scheduler.commit(batch)
             outputs += self._deliver(batch, result)
             token_ids = result.token_ids
-        if tidies := not self.cache.is_tidy:
-            self.cache.tidy()
+        if tidies := not self._acts.is_tidy:
+            outputs += self._acts.tidy()
         if self.recorder is not None:
             self.recorder.end_step(batch, token_ids, self.cache, tidies=tidies, idle=not self.scheduler.has_work)
         if self.observer is not None:
@@ -189,7 +189,7 @@ class Engine:
             case AbortRequest():
                 return self._abort(message.rid)
             case FlushRequest():
-                return [self._acts.flush(message)]
+                return self._acts.flush(message)
             case UpdateWeightsRequest():
                 return self._acts.update_weights(message)
             case WeightsRead():

@@ -172,9 +172,12 @@ class EngineClient:
         age_s = await self.refresh()
         return self.stats, age_s
 
-    async def flush(self) -> str:
-        """Empties the tree and says what was done. Raises BusyError while requests wait or run."""
-        return (await self._command(FlushRequest(self._next_id()))).message
+    async def flush(self, unused: bool = False) -> str:
+        """Empties the tree and says what was done. Raises BusyError while requests wait or run.
+
+        With `unused` it evicts what nobody uses, and is never refused.
+        """
+        return (await self._command(FlushRequest(self._next_id(), unused))).message
 
     async def act(self, act: CacheAct) -> CommandResult:
         """Pins, unpins or evicts. Raises InvalidRequestError for what is not in the tree."""

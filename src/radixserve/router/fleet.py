@@ -125,9 +125,9 @@ class Fleet:
             news.put_nowait(RadixServeError(reason))
         return len(self._open)
 
-    async def flush(self) -> str:
+    async def flush(self, unused: bool = False) -> str:
         """Empties all trees. Raises BusyError naming the replicas that are busy; the others are flushed."""
-        results = await self._ask_all(_flush)
+        results = await self._ask_all(lambda replica: _flush(replica, unused=unused))
         if busy := [f"replica {name}: {error}" for name, error in results.items() if isinstance(error, BusyError)]:
             raise BusyError("; ".join(busy))
         return "; ".join(f"{name}: {message}" for name, message in results.items())
@@ -224,9 +224,9 @@ class Fleet:
             news.put_nowait(self.failure or EngineDeadError("the Ray cluster is gone"))
 
 
-async def _flush(replica: RemoteReplica) -> str | BusyError:
+async def _flush(replica: RemoteReplica, *, unused: bool) -> str | BusyError:
     try:
-        return await replica.flush()
+        return await replica.flush(unused=unused)
     except BusyError as error:
         return error
 

@@ -73,9 +73,9 @@ class RemoteReplica:
         found: list[Explanation] = await self._ask("explain", request_id)
         return found
 
-    async def flush(self) -> str:
+    async def flush(self, unused: bool = False) -> str:
         """See `EngineClient`."""
-        message: str = await self._ask("flush")
+        message: str = await self._ask("flush", unused)
         return message
 
     async def abort(self, request_ids: Set[str] | None) -> int:

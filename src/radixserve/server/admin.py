@@ -92,8 +92,11 @@ async def metrics(request: Request) -> Response:
 
 
 async def flush_cache(request: Request) -> Response:
-    """Empties the tree; 409 while requests wait or run."""
-    return json_reply({"message": await service_of(request).client.flush()})
+    """Empties the tree; 409 while requests wait or run. With ?mode=unused it evicts what nobody uses, whoever waits or runs."""
+    mode = request.query_params.get("mode", "all")
+    if mode not in ("all", "unused"):
+        raise InvalidRequestError(f"mode is {mode[:50]!r}: must be all or unused", param="mode")
+    return json_reply({"message": await service_of(request).client.flush(unused=mode == "unused")})
 
 
 async def embeddings(request: Request) -> Response:
