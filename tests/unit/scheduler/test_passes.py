@@ -9,9 +9,12 @@ from radixserve.scheduler.admission import Candidate
 from radixserve.scheduler.passes import Passes
 
 
-@given(st.lists(st.tuples(st.sampled_from(["add", "add", "admit", "admit", "remove"]), st.integers(0, 30)), max_size=80))
-def test_counts_kept_as_differences_starve_whom_single_counts_would(actions: list[tuple[str, int]]) -> None:
-    passes, counts, params = Passes(4), dict[Candidate, int](), SamplingParams(max_tokens=1)
+actions = st.tuples(st.sampled_from(["add", "add", "admit", "admit", "remove"]), st.integers(0, 30))
+
+
+@given(st.lists(actions, min_size=20, max_size=80), st.integers(1, 4))
+def test_counts_kept_as_differences_starve_whom_single_counts_would(actions: list[tuple[str, int]], most: int) -> None:
+    passes, counts, params = Passes(most), dict[Candidate, int](), SamplingParams(max_tokens=1)
     for number, (action, choice) in enumerate(actions):
         if action == "add":
             candidate = Candidate(Req(str(number), number, token_bytes([1]), 1, params, 1, frozenset()))
@@ -25,7 +28,7 @@ def test_counts_kept_as_differences_starve_whom_single_counts_would(actions: lis
                 continue
             for other in counts:
                 counts[other] += other.req.arrival < candidate.req.arrival
-            starved = [other for other, count in counts.items() if count >= 4]
+            starved = [other for other, count in counts.items() if count >= most]
             assert passes.admit(candidate) == starved
             for other in starved:
                 del counts[other]
