@@ -8,7 +8,6 @@ from radixserve.sampling_params import SamplingParams
 from radixserve.scheduler.admission import Candidate
 from radixserve.scheduler.passes import Passes
 
-
 actions = st.tuples(st.sampled_from(["add", "add", "admit", "admit", "remove"]), st.integers(0, 30))
 
 
