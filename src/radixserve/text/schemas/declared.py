@@ -19,6 +19,10 @@ _SPEAKS = IN_PLACE | {"properties", "patternProperties", "additionalProperties",
 """Keywords that speak of properties, or may."""
 
 
+MAX_PASSES = 32
+"""References through which a part is followed: what is referred to from a part is one too. Beyond, nothing is closed."""
+
+
 class Closable:
     """`pointers`: of the schemas to close, all of them in `root`."""
 
@@ -26,10 +30,14 @@ class Closable:
         self._root = root
         self._parts: set[str] = set()
         """References to schemas that are a part of a whole somewhere."""
-        num_known = -1
-        while num_known < len(self._parts):  # what is referred to from a part is one too
+        for _ in range(MAX_PASSES):
             num_known = len(self._parts)
             self._parts |= {str(here["$ref"]) for _, here, whole in self._walk() if "$ref" in here and not (whole and _alone(here))}
+            if len(self._parts) == num_known:
+                break
+        else:
+            self.pointers: set[str] = set()
+            return
         self.pointers = {pointer for pointer, here, whole in self._walk() if whole and self._closes(here)}
 
     def _walk(self) -> Iterator[tuple[str, dict[str, Any], bool]]:
