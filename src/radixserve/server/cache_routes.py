@@ -33,7 +33,7 @@ MAX_WARM_PROMPTS = 10_000
 WARM_PARAMS = SamplingParams(max_tokens=1, temperature=0.0)
 """One token is sampled, so that the whole prompt is computed; its own KV is not."""
 
-WARM_TOKENS = 2_048
+WARM_TOKENS = 512
 """Prompts are sent in groups of so many tokens, or singly: what another request may have to wait for."""
 
 WARM_PRIORITY = -(2**31)
