@@ -72,7 +72,6 @@ class _RefusedError(Exception):
 def enforceable(schema: dict[str, Any], subject: str = "the json_schema") -> dict[str, Any]:
     """The schema rewritten. Raises InvalidRequestError (param "grammar") that names keyword, place and `subject`."""
     schema = modern(schema, subject)
-    closable = Closable(schema).pointers
 
     def rewritten(here: Any, pointer: str) -> Any:
         if not isinstance(here, dict):
@@ -85,6 +84,7 @@ def enforceable(schema: dict[str, Any], subject: str = "the json_schema") -> dic
             raise InvalidRequestError(message, param="grammar") from None
 
     try:
+        closable = Closable(schema).pointers
         out: dict[str, Any] = rewritten(schema, "#")
     except RecursionError:
         raise InvalidRequestError(f"{subject} is nested too deeply: make it flatter", param="grammar") from None
