@@ -33,8 +33,8 @@ from radixserve.models.checkpoint import expected_shapes
 from radixserve.models.config import ModelConfig
 from radixserve.models.registry import resolve
 from radixserve.models.source import load_config
-from radixserve.req import token_bytes
 from radixserve.sampling_params import SamplingParams
+from radixserve.tokens import token_bytes
 
 COUNTS = (0, 1, 4, 16)
 """Adapters that share the requests; 0: the base answers all."""

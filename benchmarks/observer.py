@@ -10,8 +10,8 @@ from radixserve.engine.counting_runner import CountingRunner
 from radixserve.limits import Limits
 from radixserve.messages import EngineInfo, GenerateRequest
 from radixserve.observe.observer import Observer
-from radixserve.req import token_bytes
 from radixserve.sampling_params import SamplingParams
+from radixserve.tokens import token_bytes
 
 NUM_REQUESTS = 400
 NUM_PREFIXES = 20

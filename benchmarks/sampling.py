@@ -18,9 +18,10 @@ import torch
 
 from radixserve import kernels
 from radixserve.bench.report import environment
-from radixserve.req import Req, token_bytes
+from radixserve.req import Req
 from radixserve.sampling.sampler import Sampler
 from radixserve.sampling_params import SamplingParams
+from radixserve.tokens import token_bytes
 
 CASES: dict[str, dict[str, float]] = {
     "greedy": {"temperature": 0.0},

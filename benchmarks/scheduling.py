@@ -25,8 +25,8 @@ from radixserve.engine.engine import Engine
 from radixserve.limits import Limits
 from radixserve.llm import LLM
 from radixserve.messages import EngineInfo, GenerateRequest
-from radixserve.req import token_bytes
 from radixserve.sampling_params import SamplingParams
+from radixserve.tokens import token_bytes
 
 VOCAB_SIZE = 50_000
 NUM_SLOTS = 1_000_000

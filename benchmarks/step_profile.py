@@ -21,8 +21,8 @@ from radixserve.engine.engine import Engine
 from radixserve.kernels import _native
 from radixserve.messages import GenerateRequest
 from radixserve.models import native_operations
-from radixserve.req import token_bytes
 from radixserve.sampling_params import SamplingParams
+from radixserve.tokens import token_bytes
 
 
 class Parts:

@@ -19,8 +19,8 @@ from rich.table import Table
 from benchmarks.command import main, make_app
 from radixserve.cache.prefix_cache import Lease, PrefixCache
 from radixserve.errors import ConfigError
-from radixserve.req import SHARED, token_bytes
 from radixserve.simulator.traces import PAGE_LEN, read_trace
+from radixserve.tokens import SHARED, TOKEN_BYTES, token_bytes, token_len
 
 VOCAB_SIZE = 50_000
 NUM_REQUESTS = 2_000
@@ -117,7 +117,7 @@ def _depth_row(rng: np.random.Generator) -> TreeRow:
     lease = cache.acquire(tokens)
     cache.extend(lease, depth)
     for length in range(1, depth + 1):
-        cache.publish(lease, tokens[: length * 4], length)
+        cache.publish(lease, tokens[: length * TOKEN_BYTES], length)
     cache.release(lease)
     assert cache.num_nodes == depth
     return TreeRow("match through 5,000 nodes, a hop", _best(lambda: cache.match(tokens), 30) / depth * 1e6, "us")
@@ -202,13 +202,13 @@ def _mooncake_prompts(path: Path) -> list[bytes]:
     prompts: list[bytes] = []
     for request in read_trace(path)[:NUM_REQUESTS]:
         pages = np.array(request.hash_ids, dtype=np.int32)[:, None] * PAGE_LEN + page
-        prompts.append(pages.tobytes()[: request.input_length * 4])
+        prompts.append(pages.tobytes()[: request.input_length * TOKEN_BYTES])
     return prompts
 
 
 def _store(cache: PrefixCache, tokens: bytes) -> Lease:
     """What a request does to the cache, without its computing. Returns the ended lease."""
-    length = len(tokens) // 4
+    length = token_len(tokens)
     lease = cache.acquire(tokens)
     cache.extend(lease, length)
     cache.publish(lease, tokens, length)

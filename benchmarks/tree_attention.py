@@ -20,8 +20,8 @@ from radixserve.config import EngineConfig
 from radixserve.engine.build import build_engine
 from radixserve.engine.engine import Engine
 from radixserve.messages import GenerateRequest, Output, RequestFailed
-from radixserve.req import token_bytes
 from radixserve.sampling_params import SamplingParams
+from radixserve.tokens import token_bytes
 
 QUESTION_LEN = 32
 

@@ -14,7 +14,7 @@ import docstring_parser
 
 from radixserve import llm
 from radixserve.config import EngineConfig, ReplicaConfig, ServerConfig
-from radixserve.sampling.grammar import GrammarCompiler
+from radixserve.grammar import GrammarCompiler
 from radixserve.sampling.grammar_llguidance import LLGuidance
 from radixserve.sampling_params import Grammar, SamplingParams
 from radixserve.text.tokenizer import Tokenizer

@@ -7,8 +7,8 @@ from radixserve.limits import Limits
 from radixserve.messages import EngineInfo, GenerateRequest, Output
 from radixserve.observe.observer import Observer
 from radixserve.observe.wording import describe
-from radixserve.req import token_bytes
 from radixserve.sampling_params import SamplingParams
+from radixserve.tokens import token_bytes
 
 words: dict[str, int] = {}  # a word is a token
 limits = Limits(vocab_size=100, max_context_len=16, num_slots=22, page_size=2)

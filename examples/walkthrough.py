@@ -1,14 +1,12 @@
 """The eleven-slot walkthrough: four requests, one radix tree, two splits, one eviction. Run: python examples/walkthrough.py"""
 
-import numpy as np
-
 from radixserve.config import EngineConfig
 from radixserve.engine.assemble import assemble
 from radixserve.engine.counting_runner import CountingRunner
 from radixserve.limits import Limits
 from radixserve.messages import EngineInfo, GenerateRequest
-from radixserve.req import token_bytes
 from radixserve.sampling_params import SamplingParams
+from radixserve.tokens import as_ids, token_bytes
 
 PROMPTS = ("Why my code throws errors", "Why GPU memory runs out", "Why my code is slow", "Why my code won't compile")
 WORDS = list(dict.fromkeys(word for prompt in PROMPTS for word in prompt.split()))  # a word is a token
@@ -28,6 +26,6 @@ def ask(prompt: str) -> int:
 for time, prompt in enumerate(PROMPTS):
     print(f'time {time}  "{prompt}"  {ask(prompt)} of 5 tokens cached')
     for depth, node in engine.cache.walk():
-        text = " ".join(WORDS[i] for i in np.frombuffer(node.key, dtype=np.int32))
+        text = " ".join(WORDS[i] for i in as_ids(node.key))
         print(f"{'    ' * (depth + 1)}{text:<24} slots {node.value.tolist()}  last used at {node.last_access_time}")
     print(f"    free slots {engine.cache.pool.free_slots().tolist()}\n")

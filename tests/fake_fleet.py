@@ -4,9 +4,9 @@ import heapq
 from collections import deque
 from dataclasses import dataclass, field
 
-from radixserve.req import SHARED, ExtraKey, token_bytes
 from radixserve.routing.prompt import Prompt
 from radixserve.routing.router import Router
+from radixserve.tokens import SHARED, ExtraKey, token_bytes
 
 DECODE_S = 0.5
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from radixserve.errors import InvalidRequestError
-from radixserve.sampling.grammar import GrammarCompiler
+from radixserve.grammar import GrammarCompiler
 from radixserve.sampling_params import Grammar
 
 

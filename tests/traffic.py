@@ -5,8 +5,8 @@ from typing import Any
 
 from radixserve.engine.engine import Engine
 from radixserve.messages import AbortRequest, CommandResult, FlushRequest, GenerateRequest, Output, RequestFailed, TokenLogprob
-from radixserve.req import token_bytes
 from radixserve.sampling_params import Grammar, SamplingParams
+from radixserve.tokens import token_bytes
 
 
 @dataclass

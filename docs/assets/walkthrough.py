@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
-import numpy as np
 
 from radixserve.cache.events import Acquired, CacheEvent, Evicted, Published, Released, Split
 from radixserve.config import EngineConfig
@@ -17,10 +16,10 @@ from radixserve.limits import Limits
 from radixserve.messages import EngineInfo, GenerateRequest
 from radixserve.observe.mirror import Mirror
 from radixserve.observe.watch import Watch
-from radixserve.req import token_bytes
 from radixserve.sampling_params import SamplingParams
 from radixserve.scheduler.events import Admitted, Admitting, SchedulerEvent
 from radixserve.server.cache_view import CacheView, slot_ranges
+from radixserve.tokens import as_ids, token_bytes
 
 FILE = Path(__file__).parents[2] / "src/radixserve/server/ui/walkthrough.json"
 PROMPTS = ("Why my code throws errors", "Why GPU memory runs out", "Why my code is slow", "Why my code won't compile")
@@ -103,7 +102,7 @@ class Story:
         return self.mirror.path(serial) if serial in self.mirror.nodes else []
 
     def text(self, tokens: bytes) -> str:
-        return " ".join(WORDS[i] for i in np.frombuffer(tokens, dtype=np.int32))
+        return " ".join(WORDS[i] for i in as_ids(tokens))
 
 
 def runs(slots: bytes) -> str:

@@ -42,10 +42,10 @@ from radixserve.messages import (
     TokenLogprob,
     UnloadAdapter,
 )
-from radixserve.req import token_bytes
 from radixserve.sampling_params import SamplingParams
 from radixserve.text.answer_check import Answers, checks_of
 from radixserve.text.tokenizer import Tokenizer
+from radixserve.tokens import token_bytes
 from radixserve.typed import type_fault
 
 Prompt = str | Sequence[int] | np.ndarray

@@ -5,35 +5,15 @@ next `extend_len` tokens or a chunk of them; when all are computed, the model's 
 """
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from radixserve.cache.lease import Lease
 from radixserve.explanation import Explanation
+from radixserve.grammar import Matcher
 from radixserve.messages import FinishReason, TokenLogprob
 from radixserve.sampling_params import SamplingParams
-
-if TYPE_CHECKING:
-    from radixserve.cache.prefix_cache import Lease
-    from radixserve.sampling.grammar import Matcher
-
-
-class ExtraKey(NamedTuple):
-    """What separates namespaces of the tree: two requests share KV only when all fields are equal."""
-
-    adapter: str | None = None
-    cache_salt: str | None = None
-    adapter_load: int = 0
-    """Number of the load that brought the adapter, from 1 on: a name may come again with other weights. 0: the base."""
-
-
-SHARED = ExtraKey()
-"""The namespace of requests that name neither adapter nor salt."""
-
-
-def token_bytes(token_ids: "np.ndarray | list[int]") -> bytes:
-    """Token ids as native-endian int32 bytes, four a token: the form in which the tree compares them."""
-    return np.asarray(token_ids, dtype=np.int32).tobytes()
+from radixserve.tokens import SHARED, TOKEN_BYTES, ExtraKey, as_ids, token_bytes
 
 
 @dataclass(slots=True, eq=False)
@@ -65,9 +45,9 @@ class Req:
     """Tokens reused at first admission; None before it."""
     row: int = -1
     """Row of the slot table while running."""
-    lease: "Lease | None" = None
+    lease: Lease | None = None
     """Its claim on the cache while running."""
-    matcher: "Matcher | None" = None
+    matcher: Matcher | None = None
     """Where the output stands in the request's grammar. Its own, never the tree's; a preemption leaves it as it is."""
     starved: bool = False
     """Whether it was passed over as often as may be: nothing is admitted before it any more."""
@@ -103,15 +83,15 @@ class Req:
     def tokens(self, end: int | None = None) -> bytes:
         """The first `end` tokens (all by default) of prompt and output, as int32 bytes."""
         if end is not None and end <= self.prompt_len:
-            return self.prompt if end == self.prompt_len else self.prompt[: end * 4]
+            return self.prompt if end == self.prompt_len else self.prompt[: end * TOKEN_BYTES]
         taken = self.output_ids if end is None else self.output_ids[: end - self.prompt_len]
         return self.prompt + token_bytes(taken) if taken else self.prompt
 
     def token_ids(self, start: int, end: int) -> np.ndarray:
         """Tokens [start, end) as int32."""
         if end <= self.prompt_len:
-            return np.frombuffer(self.prompt, dtype=np.int32, count=end - start, offset=start * 4)
+            return as_ids(self.prompt)[start:end]
         if start >= self.prompt_len:
             return np.array(self.output_ids[start - self.prompt_len : end - self.prompt_len], dtype=np.int32)
-        head = np.frombuffer(self.prompt, dtype=np.int32, offset=start * 4)
+        head = as_ids(self.prompt)[start:]
         return np.concatenate([head, np.array(self.output_ids[: end - self.prompt_len], dtype=np.int32)])

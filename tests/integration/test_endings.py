@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from radixserve.messages import AbortRequest, GenerateRequest, Output
-from radixserve.req import token_bytes
 from radixserve.sampling_params import SamplingParams
+from radixserve.tokens import token_bytes
 from tests.integration.test_cached_equals_uncached import engine_of
 from tests.traffic import Traffic, check_balance
 

@@ -13,8 +13,8 @@ from radixserve.config import EngineConfig
 from radixserve.engine.build import build_engine
 from radixserve.engine.engine import Engine
 from radixserve.messages import FlushRequest, GenerateRequest, Output, TokenLogprob
-from radixserve.req import token_bytes
 from radixserve.sampling_params import SamplingParams
+from radixserve.tokens import token_bytes
 from tests.tiny_adapters import make_tiny_adapter
 from tests.tiny_models import make_tiny_model
 

@@ -18,8 +18,8 @@ from radixserve.engine.build import build_engine
 from radixserve.engine.engine import Engine
 from radixserve.engine.model_runner import ModelRunner
 from radixserve.messages import AbortRequest, FlushRequest, GenerateRequest, Output, TokenLogprob
-from radixserve.req import token_bytes
 from radixserve.sampling_params import SamplingParams
+from radixserve.tokens import as_ids, token_bytes
 from tests.tiny_models import make_tiny_model
 
 if kernels.NOT_BUILT is not None:
@@ -121,7 +121,7 @@ class Cold:
 
     def kv(self, tokens: bytes) -> torch.Tensor:
         """K and V of a sequence, computed as one prompt."""
-        self._answer(Question(tuple(np.frombuffer(tokens, np.int32).tolist()), 1))
+        self._answer(Question(tuple(as_ids(tokens).tolist()), 1))
         return kv_in_cache(self._engine, tokens)
 
 

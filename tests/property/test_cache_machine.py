@@ -19,10 +19,10 @@ from radixserve.cache.events import CacheEvent, Evicted
 from radixserve.cache.eviction import POLICIES
 from radixserve.cache.followed import FollowedMatch
 from radixserve.cache.learned import Learned
+from radixserve.cache.node import Node
 from radixserve.cache.prefix_cache import Lease, PrefixCache
-from radixserve.cache.radix_tree import Node
 from radixserve.errors import BusyError, LockError, OutOfSlotsError
-from radixserve.req import ExtraKey, token_bytes
+from radixserve.tokens import ExtraKey, as_ids, token_bytes
 
 NAMESPACES = [ExtraKey(), ExtraKey(cache_salt="a"), ExtraKey(adapter="a")]
 Tokens = tuple[int, ...]
@@ -78,7 +78,7 @@ class CacheMachine(RuleBasedStateMachine):
         for _, node in self.cache.walk():
             assert node.parent is not None
             extra_key, above = found[node.parent]
-            found[node] = extra_key, above + tuple(np.frombuffer(node.key, dtype=np.int32).tolist())
+            found[node] = extra_key, above + tuple(as_ids(node.key).tolist())
         return found
 
     def longest(self, tokens: Tokens, extra_key: ExtraKey) -> int:

@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 
 from radixserve.cache.events import CacheEvent, Evicted
 from radixserve.config import EngineConfig
-from radixserve.req import token_bytes
 from radixserve.routing.router import Router
 from radixserve.simulator.cost import CostModel
 from radixserve.simulator.fleet import Fleet
 from radixserve.simulator.requests import SimRequest
 from radixserve.simulator.simulate import Simulation
+from radixserve.tokens import token_bytes
 
 COST = CostModel(0.01, 0.001, 1e-6, 1e-5)
 shapes = st.tuples(

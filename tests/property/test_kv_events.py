@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from radixserve.messages import CacheAct, FlushRequest, GenerateRequest, LoadAdapter, UnloadAdapter
 from radixserve.observe.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, EventBatch
 from radixserve.observe.observer import Observer
-from radixserve.req import token_bytes
 from radixserve.sampling_params import SamplingParams
+from radixserve.tokens import token_bytes
 from tests.hash_runner import hash_engine
 
 Page = tuple[int, ...]

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from radixserve.config import EngineConfig
 from radixserve.engine.grammars import Grammars
 from radixserve.messages import AbortRequest, CacheAct, FlushRequest, GrammarFinished, TokenLogprob
-from radixserve.req import token_bytes
 from radixserve.sampling_params import Grammar
 from radixserve.simulator.recorded_requests import from_recording
 from radixserve.simulator.recordings import Recording
 from radixserve.simulator.replay import Replay
+from radixserve.tokens import token_bytes
 from tests.hash_runner import prefix_hashes, solo
 from tests.jumpy_grammar import JUMPY, JumpyGrammar, jumpy_solo
 from tests.property.test_engine_schedules import prompts

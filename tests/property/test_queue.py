@@ -6,15 +6,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from radixserve.cache.followed import Place
+from radixserve.cache.node import Node
 from radixserve.cache.prefix_cache import PrefixCache
-from radixserve.cache.radix_tree import Node, name
+from radixserve.cache.radix_tree import name
 from radixserve.engine.engine import Engine
 from radixserve.messages import AbortRequest, CacheAct, FlushRequest
-from radixserve.req import Req, token_bytes
+from radixserve.req import Req
 from radixserve.scheduler.admission import Candidate, Order, find_order
 from radixserve.scheduler.digest import Digest
 from radixserve.scheduler.in_flight import MIN_SHARED_TOKENS
 from radixserve.scheduler.queue import Queue
+from radixserve.tokens import token_bytes
 from tests.hash_runner import hash_engine
 from tests.traffic import Traffic
 

@@ -27,7 +27,6 @@ from radixserve.messages import (
     UnloadAdapter,
     UpdateWeightsRequest,
 )
-from radixserve.req import token_bytes
 from radixserve.routing.router import Router
 from radixserve.sampling.select import NO_TOKEN
 from radixserve.sampling_params import Grammar, SamplingParams
@@ -38,6 +37,7 @@ from radixserve.simulator.recorded_requests import from_recording
 from radixserve.simulator.recordings import Recording
 from radixserve.simulator.replay import Replay
 from radixserve.simulator.simulate import Simulation
+from radixserve.tokens import token_bytes
 from tests.hash_runner import VOCAB, HashRunner
 from tests.property.test_engine_schedules import actions
 from tests.traffic import Traffic

@@ -4,9 +4,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from radixserve.cache.prefix_cache import PrefixCache
-from radixserve.req import SHARED, ExtraKey, token_bytes
 from radixserve.routing.prompt import PAGE_LEN, Prompt
 from radixserve.routing.reporter import Reporter
+from radixserve.tokens import SHARED, ExtraKey, token_bytes
 
 NUM_SLOTS = 10 * PAGE_LEN
 PARTS = st.lists(st.tuples(st.integers(0, 2), st.sampled_from([1, 3, 40, PAGE_LEN, 100, 200])), min_size=1, max_size=4)

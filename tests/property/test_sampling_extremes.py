@@ -7,10 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from radixserve.errors import InvalidRequestError
-from radixserve.req import Req, token_bytes
+from radixserve.req import Req
 from radixserve.sampling.penalties import adjust_logits
 from radixserve.sampling.sampler import Sampler
 from radixserve.sampling_params import SamplingParams
+from radixserve.tokens import token_bytes
 
 VOCAB = 1100
 """More than the largest partial selection."""

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from jsonschema_rs import Draft202012Validator
 
 from radixserve.errors import InvalidRequestError
+from radixserve.grammar import CompiledGrammar
 from radixserve.json_text import read_json
-from radixserve.sampling.grammar import CompiledGrammar
 from radixserve.sampling.grammar_llguidance import LLGuidance
 from radixserve.sampling_params import Grammar
 from radixserve.text.schemas.formats import PATTERNS

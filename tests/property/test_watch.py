@@ -2,7 +2,6 @@
 
 from itertools import islice
 
-import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -10,6 +9,7 @@ from radixserve.engine.engine import Engine
 from radixserve.messages import AbortRequest, CacheAct, CacheNews, EngineOutput, FlushRequest, RequestFailed, WatchRequest
 from radixserve.observe.mirror import Changes, Mirror, MirrorNode
 from radixserve.observe.news import News, Snapshot, unseal
+from radixserve.tokens import as_ids
 from tests.hash_runner import hash_engine
 from tests.traffic import Traffic, check_balance
 
@@ -74,7 +74,7 @@ class Watcher:
         assert mirror.clock == cache.clock
         assert set(mirror.pins) <= set(expected)
         owned = b"".join([node.slots for node in mirror.nodes.values()] + [shown.slots for shown in mirror.requests.values()])
-        assert len(owned) // 4 == len(set(np.frombuffer(owned, np.int32).tolist())) == cache.num_slots - cache.free_size
+        assert len(owned) // 4 == len(set(as_ids(owned).tolist())) == cache.num_slots - cache.free_size
 
 
 @settings(max_examples=150)

@@ -4,7 +4,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from radixserve.config import EngineConfig
@@ -13,8 +12,8 @@ from radixserve.engine.counting_runner import CountingRunner
 from radixserve.engine.engine import Engine
 from radixserve.limits import Limits
 from radixserve.messages import EngineInfo, GenerateRequest, Output
-from radixserve.req import token_bytes
 from radixserve.sampling_params import SamplingParams
+from radixserve.tokens import as_ids, token_bytes
 
 PROMPTS = ("Why my code throws errors", "Why GPU memory runs out", "Why my code is slow", "Why my code won't compile")
 WORDS = list(dict.fromkeys(word for prompt in PROMPTS for word in prompt.split()))
@@ -67,7 +66,7 @@ def picture(engine: Engine) -> Picture:
     path: list[str] = []
     nodes: Picture = {}
     for depth, node in engine.cache.walk():
-        path[depth:] = [" ".join(WORDS[i] for i in np.frombuffer(node.key, dtype=np.int32))]
+        path[depth:] = [" ".join(WORDS[i] for i in as_ids(node.key))]
         nodes[tuple(path)] = (node.value.tolist(), node.last_access_time)
     return nodes
 

@@ -13,12 +13,11 @@ from typing import Any
 
 import httpx
 import msgspec
-import numpy as np
 
 from radixserve.bench.record import Record
 from radixserve.bench.workloads import Messages, Prompt
 from radixserve.errors import ConfigError
-from radixserve.req import token_bytes
+from radixserve.tokens import as_ids, token_bytes
 
 TIMEOUT_S = 1800.0
 """Between two bytes of an answer: a request may wait long behind others."""
@@ -174,7 +173,7 @@ def _request(prompt: Prompt, max_tokens: int, shape: RequestShape) -> tuple[str,
     if isinstance(prompt, str):
         return "/v1/completions", body | {"prompt": prompt}
     if isinstance(prompt, bytes):
-        return "/v1/completions", body | {"prompt": np.frombuffer(prompt, np.int32).tolist()}
+        return "/v1/completions", body | {"prompt": as_ids(prompt).tolist()}
     return "/v1/chat/completions", body | {"messages": list(prompt)}
 
 

@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import numpy as np
+from radixserve.tokens import TOKEN_BYTES, as_ids, token_len
 
 
 class InfiniteCache:
@@ -52,7 +52,7 @@ def ideal_cached_tokens(exchanges: Iterable[Exchange]) -> int:
     cached_tokens = 0
     for _, is_start, exchange in sorted(events, key=lambda event: event[:2]):
         if is_start:
-            cached_tokens += min(cache.match(exchange.prompt), len(exchange.prompt) // 4 - 1)
+            cached_tokens += min(cache.match(exchange.prompt), token_len(exchange.prompt) - 1)
             cache.insert(exchange.prompt)
         else:
             cache.insert(exchange.prompt + exchange.answer)
@@ -61,6 +61,6 @@ def ideal_cached_tokens(exchanges: Iterable[Exchange]) -> int:
 
 def _common_prefix_len(a: bytes, b: bytes) -> int:
     length = min(len(a), len(b))
-    differs = np.frombuffer(a[:length], np.int32) != np.frombuffer(b[:length], np.int32)
+    differs = as_ids(a[:length]) != as_ids(b[:length])
     first = int(differs.argmax()) if length else 0
-    return first if length and differs[first] else length // 4
+    return first if length and differs[first] else length // TOKEN_BYTES

@@ -9,6 +9,7 @@ from pathlib import Path
 from radixserve.bench.synthetic import TokenSource
 from radixserve.bench.workloads import TokenSession, Turn, Workload
 from radixserve.simulator.traces import PAGE_LEN, read_trace
+from radixserve.tokens import TOKEN_BYTES
 
 
 def mooncake(path: Path, *, num_prompts: int | None, max_len: int, vocab_size: int, seed: int = 0) -> Workload:
@@ -25,7 +26,7 @@ def mooncake(path: Path, *, num_prompts: int | None, max_len: int, vocab_size: i
         for hash_id in request.hash_ids:
             if hash_id not in pages:
                 pages[hash_id] = _page(hash_id, vocab_size, seed)
-        prompt = b"".join(pages[hash_id] for hash_id in request.hash_ids)[: request.input_length * 4]
+        prompt = b"".join(pages[hash_id] for hash_id in request.hash_ids)[: request.input_length * TOKEN_BYTES]
         sessions.append(TokenSession((Turn(prompt, request.output_length),)))
     note = f"{left_out} requests left out: longer than --max-len {max_len}" if left_out else ""
     return Workload("mooncake", tuple(sessions), note=note)

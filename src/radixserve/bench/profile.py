@@ -20,9 +20,9 @@ from radixserve.engine.build import build_engine
 from radixserve.engine.engine import Engine
 from radixserve.engine.runner import PendingStep, Runner
 from radixserve.messages import EngineInfo, FlushRequest, GenerateRequest
-from radixserve.req import token_bytes
 from radixserve.sampling_params import SamplingParams
 from radixserve.simulator.cost import CostModel, StepShape, fit, shape_of
+from radixserve.tokens import token_bytes
 
 LONG = ((1, 512), (4, 512), (1, 1024), (1, 2000))
 LOADS = ((1, 16), (1, 32), (4, 32), (16, 32), (1, 128), (1, 256), (8, 128), *LONG)

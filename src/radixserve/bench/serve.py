@@ -28,6 +28,7 @@ from radixserve.bench.record import Record
 from radixserve.bench.report import Summary, percent, seconds
 from radixserve.bench.workloads import TokenSession, Workload
 from radixserve.errors import ConfigError
+from radixserve.tokens import token_len
 
 __all__ = ["ServeBenchOptions", "run"]
 
@@ -87,7 +88,7 @@ async def _ideal(client: BenchClient, model: str, workload: Workload, records: S
         exchanges = [await _exchange(client, model, workload, record, records) for record in done]
     except ConfigError as error:
         return Ideal(None, f"not known: {error}")
-    total = sum(len(exchange.prompt) // 4 for exchange in exchanges)
+    total = sum(token_len(exchange.prompt) for exchange in exchanges)
     source = "returned by the server" if returned else "sent as ids" if _sends_ids(workload) else "tokenized by /tokenize"
     return Ideal(ideal_cached_tokens(exchanges) / total, source)
 

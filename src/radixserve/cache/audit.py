@@ -7,8 +7,10 @@ import numpy as np
 
 from radixserve.cache.eviction import EvictionQueue
 from radixserve.cache.lease import Lease
-from radixserve.cache.radix_tree import Node, RadixTree, name
+from radixserve.cache.node import Node
+from radixserve.cache.radix_tree import RadixTree, name
 from radixserve.cache.slot_pool import SlotPool
+from radixserve.tokens import token_len
 
 
 def audit(tree: RadixTree, pool: SlotPool, queue: EvictionQueue, leases: Collection[Lease], request_size: int) -> None:
@@ -35,7 +37,7 @@ def _check_children(tree: RadixTree, node: Node) -> None:
     for first_page, child in node.children.items():
         assert child.parent is node
         assert child.key[: tree.page_bytes] == first_page, "children are keyed by their first page"
-        assert 0 < child.num_tokens == len(child.key) // 4 == len(child.slots), "an edge is as long as its slots"
+        assert 0 < child.num_tokens == token_len(child.key) == len(child.slots), "an edge is as long as its slots"
         assert child.num_tokens % tree.page_size == 0, "an edge is whole pages"
         first, within = child.slots[:: tree.page_size], np.arange(tree.page_size)
         assert (child.slots.reshape(-1, tree.page_size) == first[:, None] + within).all()

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from radixserve.req import ExtraKey
+from radixserve.tokens import ExtraKey
 
 
 class Inserted(msgspec.Struct, frozen=True, tag=True, array_like=True):

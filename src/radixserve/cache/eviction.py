@@ -18,7 +18,7 @@ from heapq import heapify, heappop, heappush, heapreplace
 from typing import Any
 
 from radixserve.cache.lease import Lease
-from radixserve.cache.radix_tree import Node
+from radixserve.cache.node import Node
 from radixserve.errors import ConfigError
 
 

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 from radixserve.cache.events import CacheListener, Evicted, Split
 from radixserve.cache.eviction import EvictionQueue, Policy
-from radixserve.cache.radix_tree import Node, RadixTree
+from radixserve.cache.node import Node
+from radixserve.cache.radix_tree import RadixTree
 from radixserve.cache.slot_pool import SlotPool
 
 LEAST_TAIL = 64

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from radixserve.cache.events import CacheEvent, Evicted, Flushed, Inserted, Split
-from radixserve.req import ExtraKey
+from radixserve.tokens import ExtraKey, as_ids, token_len
 
 Fingerprints = NDArray[np.uint64]
 
@@ -45,10 +45,10 @@ def start(extra_key: ExtraKey) -> Point:
 
 def go_on(point: Point, tokens: bytes) -> tuple[Fingerprints, Point]:
     """Fingerprints of the prefixes that end with each of `tokens` (int32 ids), which follow `point`; and where that leads."""
-    num_tokens = len(tokens) // 4
+    num_tokens = token_len(tokens)
     end = point.length + num_tokens
     powers, inverses = _powers(end)
-    terms = _scramble(np.frombuffer(tokens, dtype=np.int32).astype(np.uint64))
+    terms = _scramble(as_ids(tokens).astype(np.uint64))
     terms *= inverses[point.length : end]
     sums = np.cumsum(terms, dtype=np.uint64)
     sums += np.uint64(point.total)

@@ -6,14 +6,9 @@ one entry; a split moves whole places, and the matches there know nothing of it.
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
 
-from radixserve.req import ExtraKey
-
-if TYPE_CHECKING:
-    from radixserve.cache.radix_tree import Node
-
-TOKEN_BYTES: Final = 4
+from radixserve.cache.node import Node
+from radixserve.tokens import TOKEN_BYTES, ExtraKey
 
 
 class Place:
@@ -21,7 +16,7 @@ class Place:
 
     __slots__ = ("matches", "node", "rest")
 
-    def __init__(self, node: "Node | ExtraKey", rest: int = 0) -> None:
+    def __init__(self, node: Node | ExtraKey, rest: int = 0) -> None:
         self.node = node
         self.rest = rest
         """Tokens from here to the end of the node's edge."""
@@ -65,7 +60,7 @@ class FollowedMatches:
                 for matches in place.matches.values():
                     yield from matches
 
-    def add(self, match: FollowedMatch, node: "Node | ExtraKey", rest: int) -> None:
+    def add(self, match: FollowedMatch, node: Node | ExtraKey, rest: int) -> None:
         """Files a match where it ended."""
         places = self._places.setdefault(node, {})
         place = places.get(rest)
@@ -91,24 +86,24 @@ class FollowedMatches:
         changed, self._changed = self._changed, {}
         return list(changed)
 
-    def has_any_at(self, node: "Node | ExtraKey") -> bool:
+    def has_any_at(self, node: Node | ExtraKey) -> bool:
         """Whether a match ends in the edge of a node, or at its end."""
         return node in self._places
 
-    def child_changed(self, parent: "Node | ExtraKey", token: bytes) -> None:
+    def child_changed(self, parent: Node | ExtraKey, token: bytes) -> None:
         """A leaf that begins with `token` was put below `parent`, or taken away there."""
         place = self._places.get(parent, {}).get(0)
         if place is not None and token in place.matches:
             self._changed |= place.matches[token]
             self._drop(place, token)
 
-    def removed(self, node: "Node | ExtraKey") -> None:
+    def removed(self, node: Node | ExtraKey) -> None:
         """A node has left the tree."""
         for place in self._places.pop(node, {}).values():
             for matches in place.matches.values():
                 self._changed |= matches
 
-    def split(self, lower: "Node", upper: "Node") -> None:
+    def split(self, lower: Node, upper: Node) -> None:
         """The beginning of a node's edge became that of the new node `upper` above it."""
         places = self._places.get(lower)
         if places is None:

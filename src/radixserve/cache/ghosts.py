@@ -8,10 +8,9 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from radixserve.cache.followed import TOKEN_BYTES
-from radixserve.cache.radix_tree import Node, Root
+from radixserve.cache.node import Node, Root
 from radixserve.cache.uses import Use
-from radixserve.req import ExtraKey
+from radixserve.tokens import TOKEN_BYTES, ExtraKey
 
 MAX_GHOSTS = 32_768
 """The oldest is forgotten for the next one. One takes 0.5 KB or less."""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from radixserve.cache.eviction import Policy, register
 from radixserve.cache.ghosts import Ghosts
 from radixserve.cache.lease import Lease
-from radixserve.cache.radix_tree import Node
+from radixserve.cache.node import Node
 from radixserve.cache.return_times import NUM_CLASSES, ReturnTimes, class_of
 from radixserve.cache.uses import Use
 

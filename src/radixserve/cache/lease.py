@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from radixserve.cache.radix_tree import Node
+from radixserve.cache.node import Node
 from radixserve.cache.slot_pool import Slots
 from radixserve.cache.uses import Use
-from radixserve.req import ExtraKey
+from radixserve.tokens import ExtraKey
 
 
 @dataclass(slots=True)

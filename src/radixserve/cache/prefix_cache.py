@@ -33,10 +33,11 @@ from radixserve.cache.eviction import make_policy
 from radixserve.cache.evictor import LEAST_TAIL, Evictor
 from radixserve.cache.followed import FollowedMatch
 from radixserve.cache.lease import Lease, Match
-from radixserve.cache.radix_tree import Node, RadixTree, Root, Walk
+from radixserve.cache.node import Node, Root
+from radixserve.cache.radix_tree import RadixTree, Walk
 from radixserve.cache.slot_pool import SlotPool, Slots
 from radixserve.errors import BusyError, LockError, OutOfSlotsError
-from radixserve.req import SHARED, ExtraKey
+from radixserve.tokens import SHARED, TOKEN_BYTES, ExtraKey, token_len
 
 __all__ = ["Lease", "Match", "PrefixCache"]
 
@@ -165,7 +166,7 @@ class PrefixCache:
             passed.hit_count += 1
             self._stamp(passed, priority)
         tree.lock(node)
-        buffer = np.empty(len(tokens) // 4 + self.page_size, dtype=np.int32)
+        buffer = np.empty(token_len(tokens) + self.page_size, dtype=np.int32)
         if walk.path:
             np.concatenate([passed.slots for passed in walk.path], out=buffer[: walk.end])
         lease = Lease(extra_key, priority, node, walk.end, walk.end, buffer, walk.end, self._clock)
@@ -227,8 +228,8 @@ class PrefixCache:
             return None
         assert lease.copy is None, "finish_copy comes before publish"
         assert end <= lease.num_slots, "published tokens have slots"
-        assert end * 4 <= len(tokens), "published tokens are known"
-        tokens = tokens[: end * 4]
+        assert end * TOKEN_BYTES <= len(tokens), "published tokens are known"
+        tokens = tokens[: end * TOKEN_BYTES]
         walk = self.tree.walk(lease.node, tokens, start)
         node = self._end_of(walk)
         for passed in walk.path:
@@ -360,8 +361,8 @@ class PrefixCache:
 
     def _insert(self, lease: Lease, parent: Node, tokens: bytes, start: int) -> Node:
         """Adds a leaf for tokens[start:] with the lease's slots of these positions."""
-        key = tokens[start * 4 :]
-        value = lease.slots[start : start + len(key) // 4]
+        key = tokens[start * TOKEN_BYTES :]
+        value = lease.slots[start : start + token_len(key)]
         if len(value) < max(1_024, len(lease.buffer) // 2):
             value = value.copy()  # a view would keep the whole buffer alive
         leaf = self.tree.insert(parent, key, value, time=self._clock, priority=lease.priority)

@@ -16,71 +16,11 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from radixserve.cache.followed import TOKEN_BYTES, FollowedMatches
+from radixserve.cache.followed import FollowedMatches
+from radixserve.cache.node import Node, Root
 from radixserve.cache.slot_pool import Slots
-from radixserve.cache.uses import Use
 from radixserve.errors import LockError
-from radixserve.req import ExtraKey
-
-
-class Node:
-    """One edge and the node at its end. `key`: int32 token ids as bytes; `value`: int32 [num_tokens], their slots."""
-
-    __slots__ = (
-        "children",
-        "created",
-        "first_pages",
-        "hit_count",
-        "key",
-        "last_access_time",
-        "lock_ref",
-        "num_tokens",
-        "parent",
-        "priority",
-        "queued",
-        "serial",
-        "use",
-        "value",
-    )
-
-    def __init__(self, serial: int, parent: "Node | None", key: bytes, value: Slots | None, time: int, priority: int) -> None:
-        self.serial = serial
-        self.parent = parent
-        self.key = key
-        self.value = value
-        self.num_tokens = len(key) // TOKEN_BYTES
-        self.children: dict[bytes, Node] = {}
-        self.first_pages: list[bytes] | None = None
-        """Keys of `children`, sorted; kept only where pages hold more than one token."""
-        self.created = time
-        self.last_access_time = time
-        self.hit_count = 0
-        """Times that `acquire` found it in its path."""
-        self.priority = priority
-        self.lock_ref = 0
-        self.queued: int | None = None
-        """Class in which the eviction queue has an entry of it; None if it has none."""
-        self.use: Use | None = None
-        """Its latest use, where the policy learns from uses."""
-
-    @property
-    def slots(self) -> Slots:
-        """The slots of its tokens; a root has none."""
-        assert self.value is not None
-        return self.value
-
-    def __repr__(self) -> str:
-        return f"<Node {self.serial}: {self.num_tokens} tokens, lock_ref {self.lock_ref}>"
-
-
-class Root(Node):
-    """The root of one namespace: no tokens."""
-
-    __slots__ = ("extra_key",)
-
-    def __init__(self, serial: int, extra_key: ExtraKey, time: int) -> None:
-        super().__init__(serial, None, b"", None, time, 0)
-        self.extra_key = extra_key
+from radixserve.tokens import TOKEN_BYTES, ExtraKey
 
 
 @dataclass(slots=True)

@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from radixserve.cache.pins import Pins
-from radixserve.cache.radix_tree import Node
+from radixserve.cache.node import Node
 from radixserve.engine.adapters import NamedAdapters
 from radixserve.engine.weights import WeightsReader
 from radixserve.errors import InvalidRequestError, ModelError
@@ -21,6 +20,7 @@ from radixserve.messages import (
 from radixserve.observe.news import seal
 from radixserve.observe.watch import Watch
 from radixserve.req import Req
+from radixserve.scheduler.pins import Pins
 from radixserve.scheduler.scheduler import Scheduler
 
 

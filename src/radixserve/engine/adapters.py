@@ -8,12 +8,13 @@ request; its weights stay until the last request that uses them has ended.
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from radixserve.cache.pins import Pins
 from radixserve.cache.prefix_cache import PrefixCache
 from radixserve.engine.adapter_reader import AdapterReader, AdapterWeights
 from radixserve.errors import InvalidRequestError, ModelError
 from radixserve.messages import CommandResult, LoadAdapter, RequestFailed, UnloadAdapter
-from radixserve.req import ExtraKey, Req
+from radixserve.req import Req
+from radixserve.scheduler.pins import Pins
+from radixserve.tokens import ExtraKey
 
 MAX_NAME_LEN = 128
 """In characters. A name stays in memory as long as what was cached under it."""

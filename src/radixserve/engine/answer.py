@@ -5,13 +5,12 @@ The end is decided here, in the engine, because it decides what is computed and 
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from radixserve.messages import FinishReason, Output, RequestFailed, TokenLogprob
 from radixserve.req import Req
 from radixserve.text.detokenizer import Detokenizer
 from radixserve.text.stop_strings import StopStrings
 from radixserve.text.tokenizer import Tokenizer
+from radixserve.tokens import as_ids
 
 
 @dataclass(slots=True)
@@ -32,9 +31,7 @@ class Answer:
         self.req = req
         self._detokenizer: Detokenizer | None = None
         if tokenizer is not None:
-            self._detokenizer = tokenizer.detokenizer(
-                np.frombuffer(req.prompt, dtype=np.int32), skip_special_tokens=req.params.skip_special_tokens
-            )
+            self._detokenizer = tokenizer.detokenizer(as_ids(req.prompt), skip_special_tokens=req.params.skip_special_tokens)
         self._stop_strings = StopStrings(req.params.stop)
 
     def push(self, token_id: int) -> tuple[str, End | None]:

@@ -2,14 +2,13 @@
 
 from collections.abc import Mapping
 
-import numpy as np
-
-from radixserve.cache.pins import Pins
 from radixserve.engine.adapters import NamedAdapters
 from radixserve.errors import InvalidRequestError
 from radixserve.limits import Limits
 from radixserve.messages import GenerateRequest
 from radixserve.req import Req
+from radixserve.scheduler.pins import Pins
+from radixserve.tokens import as_ids, token_len
 
 
 class Arrivals:
@@ -47,7 +46,7 @@ class Arrivals:
             raise InvalidRequestError(f"request id {message.rid!r} is already in use: wait for its end or send another id")
         if message.params.grammar is not None and not self._grammars:
             raise InvalidRequestError("grammars are not supported by this engine: leave the constraint out", param="grammar")
-        return self._limits.check(np.frombuffer(message.prompt_ids, dtype=np.int32), message.params)
+        return self._limits.check(as_ids(message.prompt_ids), message.params)
 
     def _make(self, message: GenerateRequest, max_tokens: int) -> Req:
         params = message.params
@@ -55,7 +54,7 @@ class Arrivals:
             rid=message.rid,
             arrival=self._number,
             prompt=message.prompt_ids,
-            prompt_len=len(message.prompt_ids) // 4,
+            prompt_len=token_len(message.prompt_ids),
             params=params,
             max_tokens=max_tokens,
             stop_ids=frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else self._eos_ids),

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import asdict
 
 from radixserve.batch import ForwardBatch
-from radixserve.cache.pins import Pins
 from radixserve.cache.prefix_cache import PrefixCache
 from radixserve.cache_report import CacheReport
 from radixserve.engine.acts import Acts
@@ -51,6 +50,7 @@ from radixserve.messages import (
 from radixserve.observe.observer import Observer
 from radixserve.observe.top import rank_prefixes
 from radixserve.req import Req
+from radixserve.scheduler.pins import Pins
 from radixserve.scheduler.scheduler import Scheduler
 from radixserve.text.tokenizer import Tokenizer
 

@@ -11,9 +11,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from queue import Empty, SimpleQueue
 
 from radixserve.errors import InvalidRequestError
+from radixserve.grammar import CompiledGrammar, GrammarCompiler
 from radixserve.messages import GrammarFinished
 from radixserve.req import Req
-from radixserve.sampling.grammar import CompiledGrammar, GrammarCompiler
 from radixserve.sampling.grammar_trial import GrammarTrial
 from radixserve.sampling_params import Grammar
 

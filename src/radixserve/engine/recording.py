@@ -46,6 +46,7 @@ from radixserve.messages import (
 from radixserve.req import Req
 from radixserve.sampling_params import Grammar, SamplingParams
 from radixserve.scheduler.digest import Digest
+from radixserve.tokens import as_ids, token_bytes
 
 logger = logging.getLogger(__name__)
 
@@ -140,7 +141,7 @@ class Salt:
                 return None
 
     def _tokens(self, token_ids: bytes) -> bytes:
-        return self._salted[np.frombuffer(token_ids, dtype=np.int32)].tobytes()
+        return token_bytes(self._salted[as_ids(token_ids)])
 
     def _params(self, params: SamplingParams) -> SamplingParams:
         grammar = None if params.grammar is None else self._grammar(params.grammar)

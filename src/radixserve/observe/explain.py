@@ -9,17 +9,18 @@ import time
 from collections import OrderedDict, deque
 from typing import TypeVar
 
-import numpy as np
 from msgspec.structs import replace
 
 from radixserve.cache.events import CacheEvent, Evicted, Flushed, Inserted
 from radixserve.cache.fingerprints import Fingerprints, Point, go_on, start
+from radixserve.cache.node import Node
 from radixserve.cache.prefix_cache import PrefixCache
-from radixserve.cache.radix_tree import Node, Walk, shared_tokens
+from radixserve.cache.radix_tree import Walk, shared_tokens
 from radixserve.explanation import Branch, Explanation, Loss, Reason
 from radixserve.observe.prefix_memory import Eviction, PrefixMemory
-from radixserve.req import ExtraKey, Req
+from radixserve.req import Req
 from radixserve.scheduler.scheduler import Scheduler
+from radixserve.tokens import TOKEN_BYTES, ExtraKey, as_ids
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -82,7 +83,7 @@ class Explainer:
 
     def _keep_tail(self, req: Req) -> None:
         assert req.lease is not None
-        tokens, at = req.tokens(req.computed_len), req.lease.tree_len * 4
+        tokens, at = req.tokens(req.computed_len), req.lease.tree_len * TOKEN_BYTES
         if len(tokens) > at:
             _put(self._tails, go_on(start(req.extra_key), tokens[:at])[1], tokens[at:], NUM_TAILS)
 
@@ -120,13 +121,13 @@ class Explainer:
     def _rounded(self, facts: Explanation, req: Req, key: bytes, path_len: int) -> Explanation | None:
         if not self._tails:
             return None
-        point = go_on(start(req.extra_key), key[: path_len * 4])[1]
-        more = path_len + shared_tokens(key, path_len * 4, self._tails.get(point, b"")) - facts.cached_tokens
+        point = go_on(start(req.extra_key), key[: path_len * TOKEN_BYTES])[1]
+        more = path_len + shared_tokens(key, path_len * TOKEN_BYTES, self._tails.get(point, b"")) - facts.cached_tokens
         return replace(facts, reason="page_rounding", missed_tokens=more) if more > 0 else None
 
     def _in_computation(self, facts: Explanation, req: Req, key: bytes) -> Explanation | None:
         end = facts.cached_tokens
-        wanted = key[: end * 4 + 4]
+        wanted = key[: (end + 1) * TOKEN_BYTES]
         for other in self._scheduler.running:
             if other.extra_key == req.extra_key and other.seq_len > end and other.prompt.startswith(wanted[: len(other.prompt)]):
                 more = shared_tokens(key, 0, other.tokens()) - end
@@ -174,7 +175,7 @@ class Explainer:
             node = max(children, key=lambda child: (child.hit_count, child.last_access_time), default=None)
         if node is None:
             return None
-        ids = np.frombuffer(node.key, dtype=np.int32)[at : at + AROUND]
+        ids = as_ids(node.key)[at : at + AROUND]
         ago = self._cache.clock + 1 - node.last_access_time
         return Branch(tuple(ids.tolist()), node.num_tokens - at, node.hit_count, ago)
 

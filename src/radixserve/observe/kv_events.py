@@ -8,10 +8,10 @@ the tree after every batch; a parent is always stored before its children and re
 import time
 
 import msgspec
-import numpy as np
 
 from radixserve.cache.events import CacheEvent, Evicted, Flushed, Inserted
 from radixserve.cache.fingerprints import Fingerprints, TreeFingerprints, last_fingerprint
+from radixserve.tokens import as_ids
 
 
 class BlockStored(msgspec.Struct, frozen=True, tag=True, array_like=True):
@@ -60,7 +60,7 @@ class KVEvents:
         match event:
             case Inserted():
                 parent = last_fingerprint(tree.before(event.serial))
-                token_ids = np.frombuffer(event.tokens, dtype=np.int32).tolist()
+                token_ids = as_ids(event.tokens).tolist()
                 hashes = self._hashes(fingerprints)
                 above = None if parent is None else _block_hash(parent)
                 lora_id = event.extra_key.adapter_load or None

@@ -18,7 +18,7 @@ from radixserve.cache.events import (
     Unlocked,
 )
 from radixserve.observe.news import News, RequestState, Snapshot
-from radixserve.req import ExtraKey
+from radixserve.tokens import TOKEN_BYTES, ExtraKey
 
 
 @dataclass(slots=True)
@@ -167,7 +167,7 @@ class Mirror:
         self._changes.reshaped.add(node.serial)
 
     def _split(self, event: Split) -> None:
-        lower, cut = self.nodes[event.serial], event.at * 4
+        lower, cut = self.nodes[event.serial], event.at * TOKEN_BYTES
         upper = MirrorNode(
             event.upper, lower.parent, lower.tokens[:cut], lower.slots[:cut],
             lower.created, event.time, lower.hit_count, lower.lock_ref, num_children=1,
@@ -206,6 +206,6 @@ class Mirror:
         if known is None or state.restarted:
             slots = state.new_slots
         else:
-            slots = known.slots[(state.own_start - known.state.own_start) * 4 :] + state.new_slots
+            slots = known.slots[(state.own_start - known.state.own_start) * TOKEN_BYTES :] + state.new_slots
         last_tokens = state.last_tokens if known is None else known.last_tokens
         self.requests[state.rid] = MirrorRequest(state, slots, last_tokens)

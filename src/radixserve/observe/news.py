@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from radixserve.cache.events import CacheEvent
-from radixserve.req import ExtraKey
+from radixserve.tokens import ExtraKey
 
 
 class NodeState(msgspec.Struct, frozen=True, array_like=True):

@@ -3,10 +3,10 @@
 from collections import Counter
 from heapq import nlargest
 
+from radixserve.cache.node import Node
 from radixserve.cache.prefix_cache import PrefixCache
-from radixserve.cache.radix_tree import Node
 from radixserve.cache_report import CacheTop, NamespaceUse, PrefixUse
-from radixserve.req import ExtraKey
+from radixserve.tokens import TOKEN_BYTES, ExtraKey
 
 HEAD_TOKENS = 48
 """Tokens of an edge that are told."""
@@ -58,5 +58,5 @@ def _prefix(node: Node, start: int, extra_key: ExtraKey) -> PrefixUse:
         _saved(node),
         node.last_access_time,
         node.lock_ref,
-        node.key[: HEAD_TOKENS * 4],
+        node.key[: HEAD_TOKENS * TOKEN_BYTES],
     )

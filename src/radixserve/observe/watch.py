@@ -4,11 +4,12 @@ from itertools import islice
 
 from radixserve.cache.events import CacheEvent
 from radixserve.cache.lease import Lease
-from radixserve.cache.pins import Pins
 from radixserve.observe.news import News, NodeState, RequestState, RootState, Snapshot
 from radixserve.req import Req
 from radixserve.scheduler.admission import Candidate
+from radixserve.scheduler.pins import Pins
 from radixserve.scheduler.scheduler import Scheduler
+from radixserve.tokens import TOKEN_BYTES
 
 NUM_VICTIMS = 12
 """Leaves told of that go next."""
@@ -143,5 +144,5 @@ def _state(req: Req, told: _Told | None) -> RequestState:
         own_start=own_start,
         new_slots=new_slots,
         restarted=restarted,
-        last_tokens=req.prompt[-LAST_TOKENS * 4 :] if told is None else b"",
+        last_tokens=req.prompt[-LAST_TOKENS * TOKEN_BYTES :] if told is None else b"",
     )

@@ -12,9 +12,9 @@ from ray.exceptions import RayError
 from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, RunningReplica
 
 from radixserve.messages import GenerateRequest
-from radixserve.req import ExtraKey
 from radixserve.router.state_actor import SharedState
 from radixserve.routing.prompt import Prompt
+from radixserve.tokens import ExtraKey
 
 ROUTE_S = 2.0
 """What the state gets to choose. Calls to one that Ray starts anew wait until it is there."""

@@ -8,7 +8,7 @@ counts its own. A replica that unloads one evicts all that was cached under it, 
 from dataclasses import dataclass
 
 from radixserve.cache.fingerprints import Point, go_on, start
-from radixserve.req import SHARED, ExtraKey
+from radixserve.tokens import SHARED, ExtraKey, token_len
 
 PAGE_LEN = 64
 """Tokens from one name to the next: what is shared is known so finely."""
@@ -30,7 +30,7 @@ class Prompt:
     def of(cls, tokens: bytes, extra_key: ExtraKey = SHARED) -> "Prompt":
         """The prompt of int32 `tokens`. About 10 ns a token."""
         fingerprints, _ = go_on(start_of(extra_key), tokens)
-        return cls(fingerprints[PAGE_LEN - 1 :: PAGE_LEN].tolist(), len(tokens) // 4)
+        return cls(fingerprints[PAGE_LEN - 1 :: PAGE_LEN].tolist(), token_len(tokens))
 
     def num_missing(self, num_held: int) -> int:
         """Tokens to compute where the first `num_held` pages are held; the last token always is."""

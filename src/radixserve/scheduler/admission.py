@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from radixserve.cache.followed import FollowedMatch
+from radixserve.cache.node import Node
 from radixserve.cache.prefix_cache import PrefixCache
-from radixserve.cache.radix_tree import Node
 from radixserve.errors import ConfigError
 from radixserve.req import Req
 

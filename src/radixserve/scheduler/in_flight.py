@@ -8,10 +8,12 @@ from collections import defaultdict
 from heapq import heappop, heappush
 
 from radixserve.cache.followed import Place
+from radixserve.cache.node import Node
 from radixserve.cache.prefix_cache import PrefixCache
-from radixserve.cache.radix_tree import Node, name, shared_tokens
-from radixserve.req import ExtraKey, Req
+from radixserve.cache.radix_tree import name, shared_tokens
+from radixserve.req import Req
 from radixserve.scheduler.admission import Candidate
+from radixserve.tokens import TOKEN_BYTES, ExtraKey, token_len
 
 MIN_SHARED_TOKENS = 16
 """A request waits for another's prefix when they share at least this many tokens that were not cached when that one began (or all
@@ -55,12 +57,12 @@ class Prefix:
 
         They must share MIN_SHARED_TOKENS from where the running request began, or all that the candidate has left.
         """
-        num_tokens = len(candidate.key) // 4
-        shared = self.start + shared_tokens(self.tokens, self.start * 4, candidate.key[self.start * 4 :])
+        num_tokens = token_len(candidate.key)
+        shared = self.start + shared_tokens(self.tokens, self.start * TOKEN_BYTES, candidate.key[self.start * TOKEN_BYTES :])
         if shared < min(self._least, num_tokens):
             return -1
         in_page = shared % page_size
-        if in_page and shared == num_tokens == len(self.tokens) // 4:
+        if in_page and shared == num_tokens == token_len(self.tokens):
             return shared - in_page  # both end in the same part of a page
         return shared - in_page - page_size
 
@@ -119,4 +121,4 @@ class InFlight:
         return any(prefix.has_sleepers and prefix.place.node == node for prefix in self._prefixes.values())
 
     def _page(self, key: bytes, start: int) -> bytes:
-        return key[start * 4 : (start + self._page_size) * 4]
+        return key[start * TOKEN_BYTES : (start + self._page_size) * TOKEN_BYTES]

@@ -9,8 +9,9 @@ Invariant: a candidate has an entry in the heap and is followed, or it sleeps, o
 
 from heapq import heapify, heappop, heappush
 
+from radixserve.cache.node import Node
 from radixserve.cache.prefix_cache import PrefixCache
-from radixserve.cache.radix_tree import Node, name
+from radixserve.cache.radix_tree import name
 from radixserve.req import Req
 from radixserve.scheduler.admission import Candidate, Key, Order
 from radixserve.scheduler.in_flight import InFlight

@@ -10,8 +10,8 @@ one has nothing. No more requests run than a step computes tokens, so that each 
 """
 
 from radixserve.batch import ForwardBatch
+from radixserve.cache.node import Node
 from radixserve.cache.prefix_cache import PrefixCache
-from radixserve.cache.radix_tree import Node
 from radixserve.cache.slot_table import SlotTable
 from radixserve.errors import OutOfSlotsError
 from radixserve.messages import FinishReason

@@ -11,7 +11,6 @@ from starlette.responses import Response
 import radixserve
 from radixserve.errors import InvalidRequestError
 from radixserve.messages import GenerateRequest
-from radixserve.req import token_bytes
 from radixserve.sampling_params import SamplingParams
 from radixserve.server.body import read_body
 from radixserve.server.prompts import as_token_ids
@@ -19,6 +18,7 @@ from radixserve.server.protocol import DetokenizeBody, TokenizeBody
 from radixserve.server.replies import Model, ModelList, Tokens
 from radixserve.server.service import Served, Service, json_reply, offload, service_of
 from radixserve.server.tool_fields import read_tools
+from radixserve.tokens import token_bytes
 
 HEALTH_TIMEOUT_S = 20
 PROBE_PRIORITY = 2**31

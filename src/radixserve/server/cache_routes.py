@@ -7,14 +7,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
 import msgspec
-import numpy as np
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
 from radixserve.errors import InvalidRequestError
 from radixserve.messages import CacheAct, GenerateRequest
-from radixserve.req import token_bytes
 from radixserve.sampling_params import SamplingParams
 from radixserve.server.body import read_body, read_bytes
 from radixserve.server.browser_guard import is_loopback
@@ -26,6 +24,7 @@ from radixserve.server.prompts import as_token_ids
 from radixserve.server.protocol import Int, check_salt
 from radixserve.server.request_log import record_of
 from radixserve.server.service import Service, json_reply, offload, service_of
+from radixserve.tokens import as_ids, token_bytes, token_len
 
 MAX_FOUND = 200
 MAX_WARM_PROMPTS = 10_000
@@ -152,7 +151,7 @@ async def node(request: Request) -> Response:
         path = mirror.path(serial)
         tokens = b"".join(passed.tokens for passed in path)
         edge = path[-1].tokens if path else b""
-        text = {"edge_text": feed.view.text(edge), "prefix_text": feed.view.text(tokens), "prefix_tokens": len(tokens) // 4}
+        text = {"edge_text": feed.view.text(edge), "prefix_text": feed.view.text(tokens), "prefix_tokens": token_len(tokens)}
         return json_reply(feed.view.node(mirror.nodes[serial]) | text)
 
 
@@ -262,10 +261,10 @@ def _groups(requests: list[GenerateRequest]) -> Iterator[list[GenerateRequest]]:
     group: list[GenerateRequest] = []
     num_tokens = 0
     for request in requests:
-        num_tokens += len(request.prompt_ids) // 4
+        num_tokens += token_len(request.prompt_ids)
         if group and num_tokens > WARM_TOKENS:
             yield group
-            group, num_tokens = [], len(request.prompt_ids) // 4
+            group, num_tokens = [], token_len(request.prompt_ids)
         group.append(request)
     yield group
 
@@ -275,7 +274,7 @@ def _warm_requests(prefixes: list[Prefix], service: Service) -> list[GenerateReq
     for number, prefix in enumerate(prefixes, 1):
         try:
             tokens = prefix.tokens(service)
-            service.info.limits.check(np.frombuffer(tokens, dtype=np.int32), WARM_PARAMS)
+            service.info.limits.check(as_ids(tokens), WARM_PARAMS)
         except InvalidRequestError as error:
             raise InvalidRequestError(f"prompt {number}: {error.message}", param=error.param, code=error.code) from None
         adapter = service.find_model(prefix.model).adapter

@@ -12,8 +12,8 @@ import numpy as np
 
 from radixserve.cache_report import CacheTop
 from radixserve.observe.mirror import Changes, Mirror, MirrorNode, MirrorRequest
-from radixserve.req import ExtraKey
 from radixserve.text.tokenizer import Tokenizer
+from radixserve.tokens import TOKEN_BYTES, ExtraKey, as_ids, token_len
 
 HEAD_CHARS = 160
 TAIL_CHARS = 60
@@ -56,7 +56,7 @@ class CacheView:
             return view | {"namespace": namespace(node.extra_key)}
         return view | {
             "text": self._shortened(node.tokens),
-            "tokens": len(node.tokens) // 4,
+            "tokens": token_len(node.tokens),
             "slots": slot_ranges(node.slots),
             "created": node.created,
             "time": node.time,
@@ -83,17 +83,21 @@ class CacheView:
         """The text of int32 tokens; bytes that are no UTF-8, such as half a character, become U+FFFD. Empty when redacted."""
         if self.redacted:
             return ""
-        return b"".join([self._bytes[i] for i in np.frombuffer(tokens, dtype=np.int32).tolist()]).decode(errors="replace")
+        return b"".join([self._bytes[i] for i in as_ids(tokens).tolist()]).decode(errors="replace")
 
     def _head(self, mirror: Mirror) -> View:
         return {"clock": mirror.clock, "pins": mirror.pins, "victims": mirror.victims}
 
     def _shortened(self, tokens: bytes) -> str:
         """At most about HEAD_CHARS + TAIL_CHARS characters; only these are decoded, however long the edge."""
-        if len(tokens) // 4 <= HEAD_CHARS + TAIL_CHARS:
+        if token_len(tokens) <= HEAD_CHARS + TAIL_CHARS:
             text = self.text(tokens)
             return text if len(text) <= HEAD_CHARS + TAIL_CHARS else f"{text[:HEAD_CHARS]} … {text[-TAIL_CHARS:]}"
-        return self.text(tokens[: HEAD_CHARS * 4])[:HEAD_CHARS] + " … " + self.text(tokens[-TAIL_CHARS * 4 :])[-TAIL_CHARS:]
+        return (
+            self.text(tokens[: HEAD_CHARS * TOKEN_BYTES])[:HEAD_CHARS]
+            + " … "
+            + self.text(tokens[-TAIL_CHARS * TOKEN_BYTES :])[-TAIL_CHARS:]
+        )
 
 
 _DIGEST_KEY = secrets.token_bytes(32)
@@ -145,7 +149,7 @@ def top_view(top: CacheTop, view: CacheView) -> View:
 
 def slot_ranges(slots: bytes) -> list[list[int]]:
     """int32 slots as runs [first, last], in order of position."""
-    array = np.frombuffer(slots, dtype=np.int32)
+    array = as_ids(slots)
     if not len(array):
         return []
     ends = np.append(np.flatnonzero(np.diff(array) != 1), len(array) - 1)

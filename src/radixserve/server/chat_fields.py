@@ -5,9 +5,9 @@ from typing import Protocol
 import msgspec
 
 from radixserve.messages import EngineInfo, GenerateRequest
-from radixserve.req import token_bytes
 from radixserve.server.conversation import Turn
 from radixserve.server.protocol import check_salt
+from radixserve.tokens import token_bytes
 
 
 class ChatFields(Protocol):

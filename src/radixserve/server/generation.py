@@ -25,6 +25,7 @@ from radixserve.server.replies import Usage
 from radixserve.server.request_log import RequestRecord
 from radixserve.text.answer_check import AnswerCheck, Answers
 from radixserve.text.tokenizer import Tokenizer
+from radixserve.tokens import token_len
 
 STREAM_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -78,7 +79,7 @@ class Generation:
     tally: Tally = field(init=False)
 
     def __post_init__(self) -> None:
-        self.tally = Tally([len(request.prompt_ids) // 4 for request in self.requests], self.n, self.reply.tokenizer)
+        self.tally = Tally([token_len(request.prompt_ids) for request in self.requests], self.n, self.reply.tokenizer)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Runs it. Raises what the engine refused before the reply began."""

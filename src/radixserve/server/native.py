@@ -10,7 +10,6 @@ from starlette.requests import Request
 
 from radixserve.errors import InvalidRequestError
 from radixserve.messages import GenerateRequest, Output, TokenLogprob
-from radixserve.req import token_bytes
 from radixserve.sampling_defaults import SamplingDefaults
 from radixserve.sampling_params import SamplingParams
 from radixserve.server.answers import Answer
@@ -34,6 +33,7 @@ from radixserve.server.request_log import RequestRecord, record_of
 from radixserve.server.service import Service, offload, service_of
 from radixserve.text.answer_check import checks_of
 from radixserve.text.tokenizer import Tokenizer
+from radixserve.tokens import token_bytes
 
 
 async def generate(request: Request) -> Generation:

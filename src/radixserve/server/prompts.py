@@ -7,10 +7,10 @@ import numpy as np
 from radixserve.errors import InvalidRequestError
 from radixserve.limits import Limits
 from radixserve.messages import GenerateRequest
-from radixserve.req import token_bytes
 from radixserve.sampling_params import SamplingParams
 from radixserve.server.protocol import GenerationBody
 from radixserve.server.service import Service
+from radixserve.tokens import token_bytes
 
 MAX_CHOICES = 1024
 """Answers that one HTTP request may ask for: prompts times n."""

@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 from sys import maxsize
 
-import numpy as np
-
 from radixserve.cache.eviction import LRU, EvictionQueue
-from radixserve.cache.radix_tree import Node
+from radixserve.cache.node import Node
+from radixserve.tokens import as_ids
 
 
 class ClairvoyantQueue(EvictionQueue):
@@ -27,7 +26,7 @@ class ClairvoyantQueue(EvictionQueue):
         super().__init__(LRU())
         self._uses: dict[int, list[int]] = defaultdict(list)
         for time, prompt in enumerate(prompts):
-            for token in np.frombuffer(prompt, dtype=np.int32).tolist():
+            for token in as_ids(prompt).tolist():
                 self._uses[token].append(time)
         self._entries: list[tuple[int, int, Node]] = []
 

@@ -3,8 +3,8 @@
 import numpy as np
 
 from radixserve.engine.grammars import Grammars
+from radixserve.grammar import CompiledGrammar
 from radixserve.req import Req
-from radixserve.sampling.grammar import CompiledGrammar
 from radixserve.sampling_params import Grammar
 
 

@@ -15,6 +15,7 @@ from sys import maxsize
 from radixserve.simulator.prompt_tree import PromptTree
 from radixserve.simulator.requests import SimRequest
 from radixserve.simulator.traces import PAGE_LEN
+from radixserve.tokens import TOKEN_BYTES
 
 Run = tuple[int, int]
 """A number, and how many tokens."""
@@ -61,7 +62,7 @@ def _edges(requests: Sequence[SimRequest]) -> list[Use]:
 def _kept(request: SimRequest) -> bytes:
     """What has KV in the end: all but the last token of the answer."""
     assert request.tokens is not None
-    return request.tokens[: (request.prompt_len + request.output_len - 1) * 4]
+    return request.tokens[: (request.prompt_len + request.output_len - 1) * TOKEN_BYTES]
 
 
 def infinite_hits(uses: Iterable[Use]) -> int:

@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from radixserve.cache.radix_tree import Node, RadixTree
-from radixserve.req import ExtraKey
+from radixserve.cache.node import Node
+from radixserve.cache.radix_tree import RadixTree
+from radixserve.tokens import TOKEN_BYTES, ExtraKey
 
 
 class PromptTree:
@@ -16,9 +17,9 @@ class PromptTree:
         """Adds a sequence, if it isn't there; returns the node at its end, which stays there whatever is added later."""
         walk = self._tree.walk(self._tree.make_root(extra_key, 0), tokens)
         node = walk.node if walk.child is None else self._tree.split(walk.child, walk.inside)
-        if walk.end * 4 == len(tokens):
+        if walk.end * TOKEN_BYTES == len(tokens):
             return node
-        return self._tree.insert(node, tokens[walk.end * 4 :], np.empty(0, dtype=np.int32), time=0, priority=0)
+        return self._tree.insert(node, tokens[walk.end * TOKEN_BYTES :], np.empty(0, dtype=np.int32), time=0, priority=0)
 
     def path(self, extra_key: ExtraKey, tokens: bytes) -> list[Node]:
         """The nodes whose whole edges lie on a sequence, from the root down."""

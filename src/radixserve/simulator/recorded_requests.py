@@ -3,10 +3,10 @@
 from dataclasses import dataclass, field
 
 from radixserve.messages import GenerateRequest, LoadAdapter
-from radixserve.req import ExtraKey, token_bytes
 from radixserve.simulator.recordings import Recording
 from radixserve.simulator.requests import SimRequest
 from radixserve.simulator.sessions import with_sessions
+from radixserve.tokens import ExtraKey, token_bytes, token_len
 
 
 @dataclass
@@ -51,7 +51,7 @@ def _request(number: int, asked: _Asked) -> SimRequest:
     return SimRequest(
         number=number,
         arrival_s=asked.arrival_s,
-        prompt_len=len(message.prompt_ids) // 4,
+        prompt_len=token_len(message.prompt_ids),
         output_len=output_len,
         max_tokens=max(message.params.max_tokens or output_len, output_len),
         extra_key=asked.extra_key,

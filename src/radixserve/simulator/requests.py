@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from radixserve.req import SHARED, ExtraKey
 from radixserve.simulator.traces import PAGE_LEN, PageIds, TraceRequest
+from radixserve.tokens import SHARED, TOKEN_BYTES, ExtraKey
 
 VOCAB_SIZE = 2**31 - 1
 """Of made-up tokens: prompts count up from 0, answers down from the end."""
@@ -40,14 +40,18 @@ class SimRequest:
     def prompt(self) -> bytes:
         """The prompt's tokens, int32."""
         if self.tokens is not None:
-            return self.tokens[: self.prompt_len * 4]
+            return self.tokens[: self.prompt_len * TOKEN_BYTES]
         return np.repeat(np.array(self.pages, dtype=np.int32), PAGE_LEN)[: self.prompt_len].tobytes()
 
     def output(self, start: int, end: int) -> list[int]:
         """The answer's tokens [start, end)."""
         if self.tokens is None:
             return [VOCAB_SIZE - 1 - self.number] * (end - start)
-        return memoryview(self.tokens)[(self.prompt_len + start) * 4 : (self.prompt_len + end) * 4].cast("i").tolist()
+        return (
+            memoryview(self.tokens)[(self.prompt_len + start) * TOKEN_BYTES : (self.prompt_len + end) * TOKEN_BYTES]
+            .cast("i")
+            .tolist()
+        )
 
 
 def from_trace(trace: Sequence[TraceRequest]) -> list[SimRequest]:

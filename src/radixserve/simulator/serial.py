@@ -11,6 +11,7 @@ from typing import Literal, get_args
 
 from radixserve.cache.prefix_cache import PrefixCache
 from radixserve.simulator.clairvoyant import ClairvoyantQueue
+from radixserve.tokens import TOKEN_BYTES, token_len
 
 Portion = Literal["page", "leaf", "tail"]
 """What is evicted at a time."""
@@ -51,8 +52,8 @@ def serial(prompts: Sequence[bytes], num_pages: int, policy: str = "lru", portio
         cache.evictor.queue = ClairvoyantQueue(prompts)
     asked = hits = 0
     for prompt in prompts:
-        asked += len(prompt) // 4
-        hits += _send(cache, prompt[: num_pages * 4], page_wise=portion == "page")
+        asked += token_len(prompt)
+        hits += _send(cache, prompt[: num_pages * TOKEN_BYTES], page_wise=portion == "page")
     return SerialResult(policy, num_pages, portion, asked, hits, cache.num_evicted)
 
 
@@ -63,7 +64,7 @@ def num_unique(prompts: Sequence[bytes]) -> int:
 
 def _send(cache: PrefixCache, prompt: bytes, *, page_wise: bool) -> int:
     """What one request does to the cache; returns the pages that it found there."""
-    length = len(prompt) // 4
+    length = token_len(prompt)
     lease = cache.acquire(prompt)
     cached_len = lease.cached_len
     cache.extend(lease, length)

@@ -9,7 +9,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
-from radixserve.cache.radix_tree import Node, shared_tokens
+from radixserve.cache.node import Node
+from radixserve.cache.radix_tree import shared_tokens
 from radixserve.simulator.prompt_tree import PromptTree
 from radixserve.simulator.requests import SimRequest
 

@@ -13,12 +13,13 @@ from radixserve.config import EngineConfig
 from radixserve.engine.counting_runner import CountedStep
 from radixserve.limits import Limits
 from radixserve.messages import GenerateRequest, Output, RequestFailed
-from radixserve.req import SHARED, ExtraKey, Req
+from radixserve.req import Req
 from radixserve.sampling_params import SamplingParams
 from radixserve.simulator.cost import CostModel, StepShape, shape_of
 from radixserve.simulator.jump import find_steady
 from radixserve.simulator.replay import counting_engine
 from radixserve.simulator.requests import VOCAB_SIZE, SimRequest
+from radixserve.tokens import SHARED, ExtraKey
 
 MAX_WAITING = 128
 """Requests that wait inside an engine."""

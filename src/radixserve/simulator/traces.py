@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 
 from radixserve.errors import ConfigError
+from radixserve.tokens import TOKEN_BYTES
 
 PAGE_LEN = 512
 """Tokens that one id of a trace stands for."""
@@ -84,7 +85,7 @@ class PageIds:
     """Names pages by number, in order of first appearance: equal numbers mean equal tokens after an equal prefix."""
 
     def __init__(self, page_len: int = PAGE_LEN) -> None:
-        self._page_bytes = page_len * 4
+        self._page_bytes = page_len * TOKEN_BYTES
         self._known: dict[tuple[int, bytes], int] = {}
 
     def of(self, tokens: bytes) -> list[int]:

@@ -14,7 +14,7 @@ from radixserve.bench.record import Record
 from radixserve.bench.serve import run
 from radixserve.bench.workloads import ChatSession, Turn, Workload
 from radixserve.errors import ConfigError
-from radixserve.req import token_bytes
+from radixserve.tokens import token_bytes
 from tests.tiny_models import make_tiny_model
 from tests.unit.bench.stub_server import Stub, serving
 

@@ -33,7 +33,7 @@ from radixserve.messages import (
     RequestFailed,
     TokenLogprob,
 )
-from radixserve.req import token_bytes
+from radixserve.tokens import as_ids, token_bytes
 
 SMALL = Scale(num_chats=2, num_turns=3, num_questions=3, num_users=2, num_branches=2)
 
@@ -152,7 +152,7 @@ def test_the_few_shot_prompt_is_mostly_shared() -> None:
     shared = len(prompts[0][: next(i for i, pair in enumerate(zip(*prompts, strict=False)) if len(set(pair)) > 1)])
     assert all(shared / len(prompt) > 0.85 for prompt in prompts)
     assert isinstance(prompts[0], bytes)
-    text = "".join(map(chr, np.frombuffer(prompts[0], np.int32)[1:]))
+    text = "".join(map(chr, as_ids(prompts[0])[1:]))
     assert text.count("Question:") == 9
     assert text.count("The answer is") == 8
 

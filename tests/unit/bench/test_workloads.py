@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from radixserve.bench.datasets import load_workload
@@ -15,6 +14,7 @@ from radixserve.bench.record import Record
 from radixserve.bench.synthetic import LOWEST_ID
 from radixserve.bench.workloads import TokenSession, Turn
 from radixserve.errors import ConfigError
+from radixserve.tokens import as_ids
 from tests.tiny_models import make_tiny_model
 
 
@@ -36,7 +36,7 @@ def test_generated_shared_prefix_has_exact_lengths_and_groups() -> None:
     assert len(sent) == len(set(sent)) == 12
     assert {len(prompt) // 4 for prompt in sent} == {57}
     assert sorted(Counter(prompt[: 50 * 4] for prompt in sent).values()) == [4, 4, 4]
-    ids = np.frombuffer(b"".join(sent), np.int32)
+    ids = as_ids(b"".join(sent))
     assert ids.min() >= LOWEST_ID
     assert ids.max() < 1000
     assert {turn.max_tokens for session in load_workload(GSP).sessions for turn in session.turns} == {5}

@@ -1,6 +1,6 @@
 from radixserve.cache.events import CacheEvent, Evicted, Flushed, Inserted, Split
 from radixserve.cache.prefix_cache import PrefixCache
-from radixserve.req import SHARED, token_bytes
+from radixserve.tokens import SHARED, token_bytes
 
 
 def test_a_listener_can_follow_the_tree() -> None:

@@ -3,10 +3,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from radixserve.cache.eviction import MIN_STALE, POLICIES, EvictionQueue, Policy, make_policy, register
+from radixserve.cache.node import Node
 from radixserve.cache.prefix_cache import PrefixCache
-from radixserve.cache.radix_tree import Node
 from radixserve.errors import ConfigError
-from radixserve.req import token_bytes
+from radixserve.tokens import token_bytes
 
 
 def use(cache: PrefixCache, name: str, priority: int = 0) -> None:

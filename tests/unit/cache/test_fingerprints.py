@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from radixserve.cache.events import CacheEvent, Evicted, Inserted
 from radixserve.cache.fingerprints import TreeFingerprints, go_on, start
-from radixserve.req import SHARED, ExtraKey, token_bytes
+from radixserve.tokens import SHARED, ExtraKey, token_bytes
 from tests.hash_runner import hash_engine
 from tests.traffic import Traffic
 

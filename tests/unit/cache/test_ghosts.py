@@ -1,8 +1,8 @@
 from radixserve.cache import ghosts
 from radixserve.cache.ghosts import Ghosts
-from radixserve.cache.radix_tree import Node, Root
+from radixserve.cache.node import Node, Root
 from radixserve.cache.uses import Use
-from radixserve.req import ExtraKey, token_bytes
+from radixserve.tokens import ExtraKey, token_bytes
 
 PROMPT = token_bytes(list(range(100)))
 

@@ -3,7 +3,7 @@ import pytest
 
 from radixserve.cache.learned import Learned
 from radixserve.cache.prefix_cache import PrefixCache
-from radixserve.req import token_bytes
+from radixserve.tokens import token_bytes
 
 
 def serve(cache: PrefixCache, tokens: list[int]) -> int:

@@ -7,10 +7,10 @@ import pytest
 from radixserve.cache import evictor
 from radixserve.cache.eviction import LRU, EvictionQueue
 from radixserve.cache.followed import FollowedMatch
+from radixserve.cache.node import Node
 from radixserve.cache.prefix_cache import Lease, PrefixCache
-from radixserve.cache.radix_tree import Node
 from radixserve.errors import BusyError, LockError, OutOfSlotsError
-from radixserve.req import SHARED, ExtraKey, token_bytes
+from radixserve.tokens import SHARED, ExtraKey, token_bytes
 
 
 class Words(dict[str, int]):

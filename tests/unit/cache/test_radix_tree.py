@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from radixserve.cache.radix_tree import Node, RadixTree, shared_tokens
+from radixserve.cache.node import Node
+from radixserve.cache.radix_tree import RadixTree, shared_tokens
 from radixserve.errors import LockError
-from radixserve.req import SHARED, token_bytes
+from radixserve.tokens import SHARED, as_ids, token_bytes
 
 
 def add(tree: RadixTree, tokens: list[int]) -> Node:
@@ -25,7 +26,7 @@ def shape(tree: RadixTree) -> list[tuple[int, ...]]:
     """Every node's tokens from the root, sorted."""
     paths: dict[Node | None, tuple[int, ...]] = dict.fromkeys(tree.roots.values(), ())
     for _, node in tree.walk_all():
-        paths[node] = paths[node.parent] + tuple(np.frombuffer(node.key, dtype=np.int32).tolist())
+        paths[node] = paths[node.parent] + tuple(as_ids(node.key).tolist())
     return sorted(path for node, path in paths.items() if node and node.parent)
 
 

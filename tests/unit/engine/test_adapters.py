@@ -17,8 +17,8 @@ from radixserve.messages import (
     UnloadAdapter,
     UpdateWeightsRequest,
 )
-from radixserve.req import token_bytes
 from radixserve.sampling_params import SamplingParams
+from radixserve.tokens import token_bytes
 from tests.hash_runner import hash_engine
 
 PROMPT = list(range(10))

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from radixserve.engine.answer import Answer, End
-from radixserve.req import Req, token_bytes
+from radixserve.req import Req
 from radixserve.sampling_params import SamplingParams
 from radixserve.text.tokenizer import Tokenizer
+from radixserve.tokens import token_bytes
 
 EOS = 900
 

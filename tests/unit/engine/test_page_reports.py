@@ -1,9 +1,9 @@
 """An engine tells which pages its cache took in and lost, once it is asked to."""
 
 from radixserve.messages import FlushRequest, GenerateRequest, PageNews, ReportPages
-from radixserve.req import token_bytes
 from radixserve.routing.prompt import PAGE_LEN, Prompt
 from radixserve.sampling_params import SamplingParams
+from radixserve.tokens import token_bytes
 from tests.hash_runner import hash_engine
 
 TOKENS = token_bytes([at % 50 for at in range(2 * PAGE_LEN + 1)])

@@ -4,8 +4,8 @@ import pytest
 
 from radixserve.engine.engine import Engine
 from radixserve.messages import CacheAct, GenerateRequest
-from radixserve.req import token_bytes
 from radixserve.sampling_params import SamplingParams
+from radixserve.tokens import token_bytes
 from tests.hash_runner import hash_engine, solo
 from tests.traffic import Traffic
 

@@ -7,8 +7,8 @@ from radixserve.explanation import Explanation
 from radixserve.messages import Explained, ExplainRequest, GenerateRequest, Output
 from radixserve.observe import explain, prefix_memory
 from radixserve.observe.wording import describe
-from radixserve.req import token_bytes
 from radixserve.sampling_params import SamplingParams
+from radixserve.tokens import token_bytes
 from tests.hash_runner import hash_engine
 
 HELLO = [1, 2, 3, 4, 5, 6]

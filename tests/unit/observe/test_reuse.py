@@ -12,7 +12,7 @@ from radixserve.cache.fingerprints import go_on, start
 from radixserve.cache.prefix_cache import PrefixCache
 from radixserve.cache_report import SIZES
 from radixserve.observe.reuse import LARGEST, ReuseEstimator
-from radixserve.req import SHARED, token_bytes
+from radixserve.tokens import SHARED, token_bytes
 
 PROMPTS = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=12), min_size=1, max_size=30)
 

@@ -10,11 +10,11 @@ from ray.serve._private.request_router.common import RequestRoutingContext
 from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, RunningReplica
 
 from radixserve.messages import GenerateRequest
-from radixserve.req import ExtraKey, token_bytes
 from radixserve.router import request_router
 from radixserve.router.request_router import PrefixRequestRouter
 from radixserve.routing.prompt import Prompt
 from radixserve.sampling_params import SamplingParams
+from radixserve.tokens import ExtraKey, token_bytes
 
 TOKENS = token_bytes([1] * 100)
 REQUEST = GenerateRequest("rid", TOKENS, SamplingParams(), adapter="lora", cache_salt="salt")

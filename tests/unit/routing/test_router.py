@@ -5,10 +5,10 @@ import random
 import pytest
 
 from radixserve.errors import ConfigError
-from radixserve.req import ExtraKey
 from radixserve.routing.policies import POLICIES
 from radixserve.routing.prompt import PAGE_LEN, Prompt
 from radixserve.routing.router import NoReplicaError, Router
+from radixserve.tokens import ExtraKey
 from tests.fake_fleet import FakeFleet, Worker, prompt
 
 SHARED_LEN, OWN_LEN = 900, 100

@@ -5,8 +5,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from radixserve.req import Req, token_bytes
+from radixserve.req import Req
 from radixserve.sampling_params import SamplingParams
+from radixserve.tokens import token_bytes
 
 MakeReq = Callable[..., Req]
 

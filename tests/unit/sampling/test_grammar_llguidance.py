@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from radixserve.errors import InvalidRequestError
-from radixserve.sampling.grammar import CompiledGrammar, Matcher
+from radixserve.grammar import CompiledGrammar, Matcher
 from radixserve.sampling.grammar_llguidance import LLGuidance
 from radixserve.sampling_params import Grammar
 from radixserve.text.tokenizer import Tokenizer

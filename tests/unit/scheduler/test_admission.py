@@ -4,10 +4,11 @@ import pytest
 
 from radixserve.cache.prefix_cache import PrefixCache
 from radixserve.errors import ConfigError
-from radixserve.req import Req, token_bytes
+from radixserve.req import Req
 from radixserve.sampling_params import SamplingParams
 from radixserve.scheduler.admission import find_order
 from radixserve.scheduler.queue import Queue
+from radixserve.tokens import token_bytes
 
 
 def cache_of(*sequences: list[int]) -> PrefixCache:

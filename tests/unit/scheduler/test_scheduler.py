@@ -3,9 +3,9 @@
 import pytest
 
 from radixserve.messages import AbortRequest, FlushRequest, GenerateRequest, RequestFailed
-from radixserve.req import token_bytes
 from radixserve.sampling_params import SamplingParams
 from radixserve.scheduler.events import Admitting, SchedulerEvent
+from radixserve.tokens import token_bytes
 from tests.hash_runner import hash_engine, solo
 from tests.traffic import Traffic
 

@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from radixserve.req import token_bytes
 from radixserve.simulator.optimum import Clairvoyant, infinite_hits, uses_of
 from radixserve.simulator.requests import SimRequest
+from radixserve.tokens import token_bytes
 
 asked = st.lists(
     st.tuples(st.lists(st.integers(0, 2), min_size=1, max_size=6), st.lists(st.integers(0, 2), min_size=1, max_size=4)),

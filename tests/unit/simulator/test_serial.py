@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from radixserve.errors import ConfigError
-from radixserve.req import token_bytes
 from radixserve.simulator.serial import PORTIONS, Portion, num_unique, serial
 from radixserve.simulator.traces import page_prompts
+from radixserve.tokens import token_bytes
 
 Path = tuple[int, ...]
 

@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from radixserve.config import EngineConfig
-from radixserve.req import ExtraKey, token_bytes
 from radixserve.routing.router import Router
 from radixserve.simulator.cost import CostModel
 from radixserve.simulator.fleet import Fleet
@@ -13,6 +12,7 @@ from radixserve.simulator.requests import SimRequest, from_trace
 from radixserve.simulator.sessions import with_sessions
 from radixserve.simulator.simulate import Simulation, Timeline
 from radixserve.simulator.traces import TraceRequest
+from radixserve.tokens import ExtraKey, token_bytes
 
 TENTH_A_TOKEN = CostModel(0.0, 0.1, 0.0, 0.0)
 

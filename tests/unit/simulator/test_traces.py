@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from radixserve.errors import ConfigError
-from radixserve.req import token_bytes
 from radixserve.simulator.traces import PageIds, TraceRequest, read_trace, write_trace
+from radixserve.tokens import token_bytes
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:

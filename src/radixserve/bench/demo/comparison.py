@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from radixserve.bench.record import Record
 from radixserve.bench.report import Summary, as_json, summarize
 from radixserve.messages import TokenLogprob
+from radixserve.tokens import as_ids
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +124,7 @@ def _joined(runs: Sequence[Run]) -> Run:
 
 def _ids(record: Record) -> list[int]:
     assert record.output_ids is not None, "answers are compared by their token ids"
-    ids: list[int] = np.frombuffer(record.output_ids, np.int32).tolist()
+    ids: list[int] = as_ids(record.output_ids).tolist()
     return ids
 
 

@@ -12,8 +12,8 @@ from radixserve.bench.record import Record
 from radixserve.bench.workloads import TokenSession, Workload
 from radixserve.errors import RadixServeError
 from radixserve.messages import EngineInput, EngineOutput, EngineStats, FlushRequest, GenerateRequest, Output, RequestFailed
-from radixserve.req import token_bytes
 from radixserve.sampling_params import SamplingParams
+from radixserve.tokens import token_bytes
 
 TOP_LOGPROBS = 5
 """Asked of every request, so that a differing answer can be explained by the gap between the two tokens."""

@@ -27,6 +27,7 @@ from radixserve.engine.build import build_engine
 from radixserve.errors import ConfigError
 from radixserve.limits import Limits
 from radixserve.messages import EngineInfo
+from radixserve.tokens import TOKEN_BYTES
 
 EXACT_DTYPES = ("float32", "float64")
 """In these, a differing answer is a fault. In others a near-tie may flip by rounding."""
@@ -77,7 +78,9 @@ def run(options: DemoOptions) -> int:
 def _check_fits(workloads: Sequence[Workload], limits: Limits) -> None:
     """Raises ConfigError before anything runs if some session could not run to its end."""
     for workload in workloads:
-        longest = max(sum(len(turn.content) // 4 + turn.max_tokens for turn in session.turns) for session in workload.sessions)
+        longest = max(
+            sum(len(turn.content) // TOKEN_BYTES + turn.max_tokens for turn in session.turns) for session in workload.sessions
+        )
         room = min(limits.max_context_len, limits.num_slots)
         if longest > room:
             raise ConfigError(

@@ -11,7 +11,7 @@ import numpy as np
 from radixserve.bench.demo import text as demo_text
 from radixserve.bench.workloads import TokenSession, Turn, Workload
 from radixserve.errors import ConfigError
-from radixserve.req import token_bytes
+from radixserve.tokens import token_bytes, token_len
 
 NUM_SHOTS = 8
 SHARED_LEN = 2500
@@ -92,7 +92,7 @@ def shared_prefix(encoder: Encoder, num_users: int, rng: random.Random, answer_l
     ending = token_bytes(encoder.encode("\nAccording to the rules, what must be done first?\n", add_special_tokens=False))
     sessions = []
     for number in range(num_users):
-        own = _cut(encoder, demo_text.notes(rng, f"user {number + 1}"), OWN_LEN - len(ending) // 4)
+        own = _cut(encoder, demo_text.notes(rng, f"user {number + 1}"), OWN_LEN - token_len(ending))
         sessions.append(_single(shared + own + ending, answer_len))
     return Workload("shared prefix", tuple(sessions))
 

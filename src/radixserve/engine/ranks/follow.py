@@ -23,8 +23,8 @@ from radixserve.engine.ranks.runners import FollowingRunner
 from radixserve.engine.ranks.weights import FollowingAdapters, FollowingWeights
 from radixserve.engine.weights import DecoderWeights
 from radixserve.errors import ConfigError, RankError
+from radixserve.grammar import CompiledGrammar
 from radixserve.messages import GrammarFinished
-from radixserve.sampling.grammar import CompiledGrammar
 from radixserve.sampling_params import Grammar
 
 logger = logging.getLogger(__name__)

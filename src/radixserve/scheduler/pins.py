@@ -7,8 +7,8 @@ leave room: what is pinned and what the requests need fits the pool together, fo
 from collections.abc import Iterable
 
 from radixserve.cache.lease import Lease
+from radixserve.cache.node import Node
 from radixserve.cache.prefix_cache import PrefixCache
-from radixserve.cache.radix_tree import Node
 from radixserve.errors import InvalidRequestError
 from radixserve.req import Req
 
