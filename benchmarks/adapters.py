@@ -25,8 +25,8 @@ from radixserve.bench import report
 from radixserve.bench.model_options import ModelOptions
 from radixserve.config import check_at_least, check_can_write
 from radixserve.errors import ConfigError
+from radixserve.ipc import FlushRequest, GenerateRequest
 from radixserve.llm import LLM
-from radixserve.messages import FlushRequest, GenerateRequest
 from radixserve.models.adapter_checkpoint import TARGETS
 from radixserve.models.adapter_config import MAX_RANK
 from radixserve.models.checkpoint import expected_shapes

@@ -7,8 +7,8 @@ import numpy as np
 from radixserve.config import EngineConfig
 from radixserve.engine.assemble import assemble
 from radixserve.engine.counting_runner import CountingRunner
+from radixserve.ipc import EngineInfo, GenerateRequest
 from radixserve.limits import Limits
-from radixserve.messages import EngineInfo, GenerateRequest
 from radixserve.observe.observer import Observer
 from radixserve.sampling_params import SamplingParams
 from radixserve.tokens import token_bytes

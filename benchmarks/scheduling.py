@@ -22,9 +22,9 @@ from radixserve.config import EngineConfig
 from radixserve.engine.assemble import assemble
 from radixserve.engine.counting_runner import CountingRunner
 from radixserve.engine.engine import Engine
+from radixserve.ipc import EngineInfo, GenerateRequest
 from radixserve.limits import Limits
 from radixserve.llm import LLM
-from radixserve.messages import EngineInfo, GenerateRequest
 from radixserve.sampling_params import SamplingParams
 from radixserve.tokens import token_bytes
 

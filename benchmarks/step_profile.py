@@ -18,8 +18,8 @@ import numpy as np
 from radixserve.config import EngineConfig
 from radixserve.engine.build import build_engine
 from radixserve.engine.engine import Engine
+from radixserve.ipc import GenerateRequest
 from radixserve.kernels import _native
-from radixserve.messages import GenerateRequest
 from radixserve.models import native_operations
 from radixserve.sampling_params import SamplingParams
 from radixserve.tokens import token_bytes

@@ -19,7 +19,7 @@ from radixserve.bench.report import environment
 from radixserve.config import EngineConfig
 from radixserve.engine.build import build_engine
 from radixserve.engine.engine import Engine
-from radixserve.messages import GenerateRequest, Output, RequestFailed
+from radixserve.ipc import GenerateRequest, Output, RequestFailed
 from radixserve.sampling_params import SamplingParams
 from radixserve.tokens import token_bytes
 

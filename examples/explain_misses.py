@@ -3,10 +3,10 @@
 from radixserve.config import EngineConfig
 from radixserve.engine.assemble import assemble
 from radixserve.engine.counting_runner import CountingRunner
+from radixserve.ipc import EngineInfo, GenerateRequest, Output
 from radixserve.limits import Limits
-from radixserve.messages import EngineInfo, GenerateRequest, Output
+from radixserve.observe.explain_text import describe
 from radixserve.observe.observer import Observer
-from radixserve.observe.wording import describe
 from radixserve.sampling_params import SamplingParams
 from radixserve.tokens import token_bytes
 

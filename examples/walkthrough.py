@@ -3,8 +3,8 @@
 from radixserve.config import EngineConfig
 from radixserve.engine.assemble import assemble
 from radixserve.engine.counting_runner import CountingRunner
+from radixserve.ipc import EngineInfo, GenerateRequest
 from radixserve.limits import Limits
-from radixserve.messages import EngineInfo, GenerateRequest
 from radixserve.sampling_params import SamplingParams
 from radixserve.tokens import as_ids, token_bytes
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from radixserve.models.registry import cached
-from tests.router.fleet import running_fleet
+from tests.replicas.fleet import running_fleet
 from tests.server.running import RunningServer
 from tests.tiny_models import make_tiny_model
 

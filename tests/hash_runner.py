@@ -17,8 +17,8 @@ from radixserve.engine.counting_runner import CountedStep
 from radixserve.engine.engine import Engine
 from radixserve.engine.grammars import Grammars
 from radixserve.engine.weights import ModelWeights
+from radixserve.ipc import EngineInfo, TokenLogprob
 from radixserve.limits import Limits
-from radixserve.messages import EngineInfo, TokenLogprob
 from radixserve.observe.observer import Observer
 from radixserve.req import Req
 from radixserve.sampling.select import NO_TOKEN

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from radixserve.engine.engine import Engine
-from radixserve.messages import AbortRequest, CommandResult, FlushRequest, GenerateRequest, Output, RequestFailed, TokenLogprob
+from radixserve.ipc import AbortRequest, CommandResult, FlushRequest, GenerateRequest, Output, RequestFailed, TokenLogprob
 from radixserve.sampling_params import Grammar, SamplingParams
 from radixserve.tokens import token_bytes
 

@@ -12,16 +12,16 @@ from radixserve.cache.events import Acquired, CacheEvent, Evicted, Published, Re
 from radixserve.config import EngineConfig
 from radixserve.engine.assemble import assemble
 from radixserve.engine.counting_runner import CountingRunner
+from radixserve.ipc import EngineInfo, GenerateRequest
 from radixserve.limits import Limits
-from radixserve.messages import EngineInfo, GenerateRequest
 from radixserve.observe.mirror import Mirror
 from radixserve.observe.watch import Watch
 from radixserve.sampling_params import SamplingParams
 from radixserve.scheduler.events import Admitted, Admitting, SchedulerEvent
-from radixserve.server.cache_view import CacheView, slot_ranges
+from radixserve.server.cache.view import CacheView, slot_ranges
 from radixserve.tokens import as_ids, token_bytes
 
-FILE = Path(__file__).parents[2] / "src/radixserve/server/ui/walkthrough.json"
+FILE = Path(__file__).parents[2] / "src/radixserve/server/cache/ui/walkthrough.json"
 PROMPTS = ("Why my code throws errors", "Why GPU memory runs out", "Why my code is slow", "Why my code won't compile")
 WORDS = list(dict.fromkeys(word for prompt in PROMPTS for word in prompt.split()))
 

@@ -25,7 +25,7 @@ from radixserve.config import EngineConfig
 from radixserve.engine.build import build_engine
 from radixserve.engine.engine import Engine
 from radixserve.errors import BusyError, InvalidRequestError, RadixServeError
-from radixserve.messages import (
+from radixserve.ipc import (
     AbortRequest,
     CacheNews,
     CommandResult,
@@ -46,7 +46,7 @@ from radixserve.sampling_params import SamplingParams
 from radixserve.text.answer_check import Answers, checks_of
 from radixserve.text.tokenizer import Tokenizer
 from radixserve.tokens import token_bytes
-from radixserve.typed import type_fault
+from radixserve.validation import type_fault
 
 Prompt = str | Sequence[int] | np.ndarray
 Messages = list[dict[str, Any]]

@@ -11,7 +11,7 @@ import numpy as np
 from radixserve.cache.lease import Lease
 from radixserve.explanation import Explanation
 from radixserve.grammar import Matcher
-from radixserve.messages import FinishReason, TokenLogprob
+from radixserve.ipc import FinishReason, TokenLogprob
 from radixserve.sampling_params import SamplingParams
 from radixserve.tokens import SHARED, TOKEN_BYTES, ExtraKey, as_ids, token_bytes
 

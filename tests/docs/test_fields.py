@@ -6,10 +6,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from radixserve.server.messages.body import CountBody, MessagesBody
-from radixserve.server.not_honoured import NotHonoured, not_honoured
-from radixserve.server.protocol import ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
+from radixserve.server.anthropic.body import CountBody, MessagesBody
+from radixserve.server.openai.bodies import ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
 from radixserve.server.responses.body import ResponsesBody
+from radixserve.server.unsupported_fields import RefusesUnsupported, not_honoured
 
 PAGE = (Path(__file__).parents[2] / "docs/serving.md").read_text()
 BODIES: dict[str, type[msgspec.Struct]] = {
@@ -43,7 +43,7 @@ def said(endpoint: str) -> dict[str, str]:
 @pytest.mark.parametrize("endpoint", BODIES)
 def test_every_field_is_in_the_table_and_true(endpoint: str) -> None:
     body, table = BODIES[endpoint], said(endpoint)
-    refused = set(not_honoured(body)) if issubclass(body, NotHonoured) else set()
+    refused = set(not_honoured(body)) if issubclass(body, RefusesUnsupported) else set()
     fields = set(body.__struct_fields__) - READ_AND_IGNORED
     assert {name for name, how in table.items() if how == "yes"} == fields - refused
     assert not {name for name, how in table.items() if how == "tolerated"} & fields
@@ -53,4 +53,4 @@ def test_every_field_is_in_the_table_and_true(endpoint: str) -> None:
 def test_every_field_that_may_be_refused_is_told() -> None:
     section = PAGE.split("### Refused fields")[1].split("###")[0]
     told = [name for line in section.splitlines() if line.startswith("`") for name in re.findall(r"`(\w+)`", line)]
-    assert told == list(NotHonoured.__struct_fields__)
+    assert told == list(RefusesUnsupported.__struct_fields__)

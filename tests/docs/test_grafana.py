@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from radixserve.messages import EngineStats
+from radixserve.ipc import EngineStats
 from radixserve.observe.metrics import EngineCollector, Metrics
 from radixserve.observe.observer import Observer
 from tests.hash_runner import hash_engine

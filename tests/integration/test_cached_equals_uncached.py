@@ -10,7 +10,7 @@ import pytest
 from radixserve.config import EngineConfig
 from radixserve.engine.build import build_engine
 from radixserve.engine.engine import Engine
-from radixserve.messages import AbortRequest, FlushRequest, UpdateWeightsRequest
+from radixserve.ipc import AbortRequest, FlushRequest, UpdateWeightsRequest
 from tests.tiny_models import make_tiny_model
 from tests.traffic import Traffic
 

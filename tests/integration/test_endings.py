@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from radixserve.messages import AbortRequest, GenerateRequest, Output
+from radixserve.ipc import AbortRequest, GenerateRequest, Output
 from radixserve.sampling_params import SamplingParams
 from radixserve.tokens import token_bytes
 from tests.integration.test_cached_equals_uncached import engine_of

@@ -12,7 +12,7 @@ from radixserve import kernels
 from radixserve.config import EngineConfig
 from radixserve.engine.build import build_engine
 from radixserve.engine.engine import Engine
-from radixserve.messages import FlushRequest, GenerateRequest, Output, TokenLogprob
+from radixserve.ipc import FlushRequest, GenerateRequest, Output, TokenLogprob
 from radixserve.sampling_params import SamplingParams
 from radixserve.tokens import token_bytes
 from tests.tiny_adapters import make_tiny_adapter

@@ -17,7 +17,7 @@ from radixserve.config import EngineConfig
 from radixserve.engine.build import build_engine
 from radixserve.engine.engine import Engine
 from radixserve.engine.model_runner import ModelRunner
-from radixserve.messages import AbortRequest, FlushRequest, GenerateRequest, Output, TokenLogprob
+from radixserve.ipc import AbortRequest, FlushRequest, GenerateRequest, Output, TokenLogprob
 from radixserve.sampling_params import SamplingParams
 from radixserve.tokens import as_ids, token_bytes
 from tests.tiny_models import make_tiny_model

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from radixserve.messages import AbortRequest
+from radixserve.ipc import AbortRequest
 from tests.hash_runner import VOCAB, hash_engine, solo
 from tests.traffic import Traffic
 

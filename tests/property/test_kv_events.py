@@ -4,7 +4,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from radixserve.messages import CacheAct, FlushRequest, GenerateRequest, LoadAdapter, UnloadAdapter
+from radixserve.ipc import CacheCommand, FlushRequest, GenerateRequest, LoadAdapter, UnloadAdapter
 from radixserve.observe.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, EventBatch
 from radixserve.observe.observer import Observer
 from radixserve.sampling_params import SamplingParams
@@ -66,7 +66,7 @@ def test_a_subscriber_holds_exactly_the_pages_of_the_tree(
         params = SamplingParams(max_tokens=max_tokens, temperature=0.0, ignore_eos=True)
         engine.receive(GenerateRequest(str(number), token_bytes(prompt), params, cache_salt=salt))
         if number % 3 == 2:
-            engine.receive(CacheAct("evict", "evict"))
+            engine.receive(CacheCommand("evict", "evict"))
         engine.step()
         assert subscriber.paths() == pages_of(engine, page_size)
     while engine.has_work:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from radixserve.config import EngineConfig
 from radixserve.engine.grammars import Grammars
-from radixserve.messages import AbortRequest, CacheAct, FlushRequest, GrammarFinished, TokenLogprob
+from radixserve.ipc import AbortRequest, CacheCommand, FlushRequest, GrammarFinished, TokenLogprob
 from radixserve.sampling_params import Grammar
 from radixserve.simulator.recorded_requests import from_recording
 from radixserve.simulator.recordings import Recording
@@ -98,10 +98,10 @@ def act(traffic: Traffic, grammars: HeldGrammars, action: str, args: list[Any]) 
         case "abort":
             engine.receive(AbortRequest(str(args[0])))
         case "pin prefix":
-            engine.receive(CacheAct("pin", "pin", prompt_ids=token_bytes(args[0])))
+            engine.receive(CacheCommand("pin", "pin", prompt_ids=token_bytes(args[0])))
         case "pin" | "unpin" | "evict":
             serials = [node.serial for _, node in engine.cache.walk()]
-            engine.receive(CacheAct(action, action, serials[args[0] % len(serials)] if serials else 0))
+            engine.receive(CacheCommand(action, action, serials[args[0] % len(serials)] if serials else 0))
         case "flush":
             engine.receive(FlushRequest("flush"))
 
@@ -154,7 +154,7 @@ def test_answers_are_those_of_a_request_alone(
         while grammars.begun:
             grammars.finish_one()
             traffic.run()
-        engine.receive(CacheAct("unpin", "unpin"))
+        engine.receive(CacheCommand("unpin", "unpin"))
         engine.receive(FlushRequest("flush"))
         traffic.run()
         replay = Replay(Recording(path))

@@ -16,7 +16,7 @@ from radixserve.engine.ranks.leader import Leader
 from radixserve.engine.ranks.link import Fault, Link, PeerLostError
 from radixserve.engine.ranks.runners import FollowingRunner, LeadingRunner
 from radixserve.errors import RankError
-from radixserve.messages import AbortRequest, FlushRequest, GenerateRequest
+from radixserve.ipc import AbortRequest, FlushRequest, GenerateRequest
 from radixserve.sampling_params import SamplingParams
 from radixserve.tokens import token_bytes
 from tests.hash_runner import hash_engine, solo

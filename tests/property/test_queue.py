@@ -10,7 +10,7 @@ from radixserve.cache.node import Node
 from radixserve.cache.prefix_cache import PrefixCache
 from radixserve.cache.radix_tree import name
 from radixserve.engine.engine import Engine
-from radixserve.messages import AbortRequest, CacheAct, FlushRequest
+from radixserve.ipc import AbortRequest, CacheCommand, FlushRequest
 from radixserve.req import Req
 from radixserve.scheduler.admission import Candidate, Order, find_order
 from radixserve.scheduler.digest import Digest
@@ -153,9 +153,9 @@ def play(traffic: Traffic, action: str, what: Any, number: str) -> None:
     elif action == "evict":
         traffic.engine.cache.evict(what)
     elif action == "pin":
-        traffic.engine.receive(CacheAct(f"pin {number}", "pin", prompt_ids=token_bytes(what)))
+        traffic.engine.receive(CacheCommand(f"pin {number}", "pin", prompt_ids=token_bytes(what)))
     elif action == "unpin":
-        traffic.engine.receive(CacheAct(f"unpin {number}", "unpin"))
+        traffic.engine.receive(CacheCommand(f"unpin {number}", "unpin"))
     else:
         traffic.engine.receive(FlushRequest(f"flush {number}"))
 

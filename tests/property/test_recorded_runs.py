@@ -17,16 +17,16 @@ from radixserve.engine.engine import Engine
 from radixserve.engine.grammars import Grammars
 from radixserve.engine.recording import Recorder
 from radixserve.errors import InvalidRequestError
-from radixserve.limits import Limits
-from radixserve.messages import (
+from radixserve.ipc import (
     AbortRequest,
-    CacheAct,
+    CacheCommand,
     EngineInfo,
     GenerateRequest,
     LoadAdapter,
     UnloadAdapter,
     UpdateWeightsRequest,
 )
+from radixserve.limits import Limits
 from radixserve.routing.router import Router
 from radixserve.sampling.select import NO_TOKEN
 from radixserve.sampling_params import Grammar, SamplingParams
@@ -184,14 +184,14 @@ def test_nothing_that_a_client_wrote_is_recorded(tmp_path: Path) -> None:
     traffic.send([31, 32, 33, 34], 3, grammar=Grammar("regex", "(secret at the wrong place"))
     while len(traffic.ended) < 2:
         traffic.step()
-    engine.receive(CacheAct("secret act", "pin", prompt_ids=token_bytes([31, 32, 33]), cache_salt="secret salt"))
+    engine.receive(CacheCommand("secret act", "pin", prompt_ids=token_bytes([31, 32, 33]), cache_salt="secret salt"))
     traffic.run()
     text = path.read_text()
     assert not re.search("secret|unterminated|parenthesis|424242|7\\.125", text)
     messages = [message for step in Recording(path).steps() for message in step.messages]
     first, *_, pin = messages
     assert isinstance(first, GenerateRequest)
-    assert isinstance(pin, CacheAct)
+    assert isinstance(pin, CacheCommand)
     assert (first.params.stop_token_ids, first.params.logit_bias) == ((), {})
     assert first.prompt_ids[:12] == pin.prompt_ids != token_bytes([31, 32, 33])
     assert first.cache_salt == pin.cache_salt

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from radixserve.engine.engine import Engine
-from radixserve.messages import AbortRequest, CacheAct, CacheNews, EngineOutput, FlushRequest, RequestFailed, WatchRequest
+from radixserve.ipc import AbortRequest, CacheCommand, CacheNews, EngineOutput, FlushRequest, RequestFailed, WatchRequest
 from radixserve.observe.mirror import Changes, Mirror, MirrorNode
 from radixserve.observe.news import News, Snapshot, unseal
 from radixserve.tokens import as_ids
@@ -105,9 +105,9 @@ def test_a_mirror_equals_the_engine(actions: list[tuple], page_size: int, num_sl
             case "send":
                 traffic.send(args[0], args[1], salt=args[2])
             case "pin" | "pin subtree":
-                engine.receive(CacheAct("pin", "pin", node, subtree=action == "pin subtree"))
+                engine.receive(CacheCommand("pin", "pin", node, subtree=action == "pin subtree"))
             case "unpin" | "evict":
-                engine.receive(CacheAct(action, action, node))
+                engine.receive(CacheCommand(action, action, node))
             case "abort":
                 engine.receive(AbortRequest(str(args[0])))
             case "flush":
@@ -120,7 +120,7 @@ def test_a_mirror_equals_the_engine(actions: list[tuple], page_size: int, num_sl
     while engine.has_work:
         step()
     engine.receive(WatchRequest(False))
-    engine.receive(CacheAct("unpin", "unpin"))
+    engine.receive(CacheCommand("unpin", "unpin"))
     engine.receive(FlushRequest("flush"))
     engine.step()
     assert not engine.cache.listeners

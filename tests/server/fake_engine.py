@@ -8,11 +8,11 @@ import httpx
 
 from radixserve.config import ServerConfig
 from radixserve.errors import BusyError
+from radixserve.ipc import EngineInfo, EngineStats, GenerateRequest, Output
 from radixserve.limits import Limits
-from radixserve.messages import EngineInfo, EngineStats, GenerateRequest, Output
 from radixserve.observe.metrics import EngineCollector, Metrics
 from radixserve.server.app import make_app
-from radixserve.server.gate import Gate
+from radixserve.server.middleware.gate import Gate
 from radixserve.server.service import Service
 from radixserve.text.tokenizer import Tokenizer
 

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from radixserve.config import ServerConfig
+from radixserve.ipc import GenerateRequest, Output
 from radixserve.limits import Limits
-from radixserve.messages import GenerateRequest, Output
 from tests.server.fake_engine import FakeClient, http, make_service
 
 CALL = '<tool_call>\n{"name": "f", "arguments": {"a": [1, "}"]}}\n</tool_call>'

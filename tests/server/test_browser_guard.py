@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from radixserve.config import ServerConfig
-from radixserve.server.contracts import CONTRACTS
+from radixserve.server.endpoints import CONTRACTS
 from tests.server.fake_engine import FakeClient, http, make_service
 
 POSTED = [(method, path.replace("{name}", "x")) for method, path in CONTRACTS if method != "GET"]

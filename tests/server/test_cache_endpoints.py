@@ -12,8 +12,8 @@ import httpx
 import pytest
 
 from radixserve.config import ServerConfig
-from radixserve.messages import GenerateRequest, Output
-from radixserve.server.cache_routes import WARM_TOKENS
+from radixserve.ipc import GenerateRequest, Output
+from radixserve.server.cache.routes import WARM_TOKENS
 from tests.server.fake_engine import FakeClient, http, make_service
 from tests.server.running import RunningServer, running, wait_until
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from radixserve.engine.engine import Engine
-from radixserve.messages import CacheNews, GenerateRequest, WatchRequest
+from radixserve.ipc import CacheNews, GenerateRequest, WatchRequest
 from radixserve.sampling_params import SamplingParams
-from radixserve.server import cache_feed
-from radixserve.server.cache_feed import CacheFeed
-from radixserve.server.cache_view import slot_ranges
+from radixserve.server.cache import feed as cache_feed
+from radixserve.server.cache.feed import CacheFeed
+from radixserve.server.cache.view import slot_ranges
 from radixserve.tokens import token_bytes
 from tests.hash_runner import hash_engine
 from tests.server.fake_engine import FakeClient, make_service

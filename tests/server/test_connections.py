@@ -13,9 +13,9 @@ import pytest
 import uvloop
 
 from radixserve.config import ServerConfig
-from radixserve.server import connection
 from radixserve.server.app import make_app
-from radixserve.server.connection import MAX_HEAD_BYTES
+from radixserve.server.http import connection
+from radixserve.server.http.connection import MAX_HEAD_BYTES
 from radixserve.server.lifecycle import _Http
 from tests.server.fake_engine import FakeClient, make_service
 

@@ -11,8 +11,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from radixserve.errors import EngineDeadError
-from radixserve.messages import GenerateRequest, Output
-from radixserve.server import admin
+from radixserve.ipc import GenerateRequest, Output
+from radixserve.server.admin import routes as admin
 from tests.server.fake_engine import FakeClient, http, make_service
 from tests.server.running import RunningServer, frames, running, wait_until
 from tests.tiny_models import make_tiny_model

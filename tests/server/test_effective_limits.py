@@ -2,8 +2,8 @@
 
 import socket
 
+from radixserve.ipc import EngineInfo
 from radixserve.limits import Limits
-from radixserve.messages import EngineInfo
 from radixserve.server.lifecycle import describe
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from radixserve.errors import InvalidRequestError
-from radixserve.server.messages.history import read_history
+from radixserve.server.anthropic.history import read_history
 from radixserve.server.responses.items import read_items
 
 CALL = {"type": "function_call", "call_id": "1", "name": "f", "arguments": '{"a": 1}'}

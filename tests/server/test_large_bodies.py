@@ -11,8 +11,9 @@ import pytest
 
 from radixserve.errors import InvalidRequestError
 from radixserve.sampling_params import Grammar, SamplingParams
-from radixserve.server import body, intake, prompts
-from radixserve.server.intake import LARGE, Intake
+from radixserve.server import prompts
+from radixserve.server.http import body, intake
+from radixserve.server.http.intake import LARGE, Intake
 from radixserve.text import tokenizer as tokenizer_module
 from radixserve.text.tokenizer import Tokenizer
 from tests.server.fake_engine import FakeClient, http, make_service

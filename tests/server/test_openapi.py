@@ -13,7 +13,7 @@ from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import content_type_conformance, response_schema_conformance, status_code_conformance
 
 from radixserve.config import ServerConfig
-from radixserve.server.contracts import CONTRACTS
+from radixserve.server.endpoints import CONTRACTS
 from tests.server.fake_engine import FakeClient, http, make_service
 from tests.server.running import RunningServer
 

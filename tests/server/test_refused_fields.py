@@ -6,21 +6,21 @@ from typing import Any
 
 import pytest
 
-from radixserve.server.messages.body import MessagesBody
-from radixserve.server.native_protocol import NativeBody, NativeSampling
-from radixserve.server.not_honoured import CONSTRAINTS, NotHonoured, not_honoured
-from radixserve.server.protocol import ChatBody, CompletionBody
+from radixserve.server.anthropic.body import MessagesBody
+from radixserve.server.openai.bodies import ChatBody, CompletionBody
 from radixserve.server.responses.body import ResponsesBody
+from radixserve.server.sglang.protocol import GenerateBody, SamplingBody
+from radixserve.server.unsupported_fields import CONSTRAINTS, RefusesUnsupported, not_honoured
 from tests.server.fake_engine import FakeClient, http, make_service
 
 MESSAGES = [{"role": "user", "content": "a"}]
-ASKED: list[tuple[str, dict[str, Any], type[NotHonoured]]] = [
+ASKED: list[tuple[str, dict[str, Any], type[RefusesUnsupported]]] = [
     ("/v1/completions", {"prompt": "a"}, CompletionBody),
     ("/v1/chat/completions", {"messages": MESSAGES}, ChatBody),
     ("/v1/responses", {"input": "a"}, ResponsesBody),
     ("/v1/messages", {"messages": MESSAGES, "max_tokens": 5}, MessagesBody),
     ("/v1/messages/count_tokens", {"messages": MESSAGES}, MessagesBody),
-    ("/generate", {"text": "a"}, NativeBody),
+    ("/generate", {"text": "a"}, GenerateBody),
 ]
 
 
@@ -32,7 +32,7 @@ async def ask(model: Path, path: str, bodies: list[dict[str, Any]]) -> tuple[lis
 
 @pytest.mark.parametrize(("path", "body", "kind"), ASKED, ids=[path for path, _, _ in ASKED])
 def test_what_is_not_honoured_is_refused_by_its_name(
-    tiny_model_dir: Path, path: str, body: dict[str, Any], kind: type[NotHonoured]
+    tiny_model_dir: Path, path: str, body: dict[str, Any], kind: type[RefusesUnsupported]
 ) -> None:
     names = not_honoured(kind)
     replies, client = asyncio.run(ask(tiny_model_dir, path, [body | {name: "something"} for name in names]))
@@ -43,7 +43,7 @@ def test_what_is_not_honoured_is_refused_by_its_name(
 
 
 def test_sampling_params_refuse_too(tiny_model_dir: Path) -> None:
-    names = not_honoured(NativeSampling)
+    names = not_honoured(SamplingBody)
     bodies = [{"text": "a", "sampling_params": {name: "something"}} for name in names]
     replies, client = asyncio.run(ask(tiny_model_dir, "/generate", bodies))
     assert [reply.json()["error"]["param"] for reply in replies] == list(names)
@@ -74,7 +74,7 @@ DEFAULTS = {
 
 @pytest.mark.parametrize(("path", "body", "kind"), ASKED, ids=[path for path, _, _ in ASKED])
 def test_values_that_ask_for_what_happens_anyway_are_let_through(
-    tiny_model_dir: Path, path: str, body: dict[str, Any], kind: type[NotHonoured]
+    tiny_model_dir: Path, path: str, body: dict[str, Any], kind: type[RefusesUnsupported]
 ) -> None:
     sent = [body | {name: value} for name, value in DEFAULTS.items()]
     replies, _ = asyncio.run(ask(tiny_model_dir, path, sent))

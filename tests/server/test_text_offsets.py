@@ -5,8 +5,8 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from radixserve.messages import TokenLogprob
-from radixserve.server.token_text import TextOffsets, completion_logprobs, echo_logprobs
+from radixserve.ipc import TokenLogprob
+from radixserve.server.openai.token_text import TextOffsets, completion_logprobs, echo_logprobs
 from radixserve.text.spec import TokenizerSpec
 from radixserve.text.tokenizer import Tokenizer
 from tests.unit.text.vocabularies import byte_level

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from radixserve.server.request_log import RequestRecord
-from radixserve.server.tracing import SWITCHES, Tracer, make_tracer
+from radixserve.server.middleware.request_log import RequestRecord
+from radixserve.server.middleware.tracing import SWITCHES, Tracer, make_tracer
 from tests.server.fake_engine import FakeClient, http, make_service
 
 pytest.importorskip("opentelemetry.sdk", reason="the extra otel is not installed")

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from playwright.sync_api import Page, expect
 
-from tests.router.fleet import ask, replicas, wait_for_two
+from tests.replicas.fleet import ask, replicas, wait_for_two
 from tests.server.running import RunningServer
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from playwright.sync_api import Page, expect
 
 from docs.assets.walkthrough import FILE, walkthrough
-from radixserve.server.live_page import FOLDER
+from radixserve.server.cache.page import FOLDER
 from tests.server.running import RunningServer
 from tests.walkthrough.test_walkthrough import FREE, TREES
 

@@ -9,7 +9,7 @@ import pytest
 
 from radixserve import heap
 from radixserve.config import EngineConfig
-from radixserve.engine import parts
+from radixserve.engine import loaded_model as parts
 
 CHUNK = 60_000
 """Bytes: below what malloc maps by itself."""
@@ -37,5 +37,5 @@ def test_what_loading_freed_is_given_back_before_the_pool_is_sized(tiny_model_di
     monkeypatch.setattr(parts, "load_model", lambda *args: (done.append("loaded"), load(*args))[1])
     monkeypatch.setattr(heap, "trim", lambda: done.append("trimmed"))
     monkeypatch.setattr(parts, "choose_num_slots", lambda *args: done.append("sized"))
-    assert parts.load_parts(EngineConfig(model=str(tiny_model_dir), device="cpu", num_threads=1)).num_slots is None
+    assert parts.load_rank(EngineConfig(model=str(tiny_model_dir), device="cpu", num_threads=1)).num_slots is None
     assert done == ["loaded", "trimmed", "sized"]

@@ -10,8 +10,8 @@ from radixserve.config import EngineConfig
 from radixserve.engine.assemble import assemble
 from radixserve.engine.counting_runner import CountingRunner
 from radixserve.engine.engine import Engine
+from radixserve.ipc import EngineInfo, GenerateRequest, Output
 from radixserve.limits import Limits
-from radixserve.messages import EngineInfo, GenerateRequest, Output
 from radixserve.sampling_params import SamplingParams
 from radixserve.tokens import as_ids, token_bytes
 

@@ -19,7 +19,7 @@ from radixserve.config import EngineConfig, check_can_write
 from radixserve.engine.build import build_engine
 from radixserve.engine.engine import Engine
 from radixserve.engine.runner import PendingStep, Runner
-from radixserve.messages import EngineInfo, FlushRequest, GenerateRequest
+from radixserve.ipc import EngineInfo, FlushRequest, GenerateRequest
 from radixserve.sampling_params import SamplingParams
 from radixserve.simulator.cost import CostModel, StepShape, fit, shape_of
 from radixserve.tokens import token_bytes

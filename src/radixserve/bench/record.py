@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from radixserve.messages import TokenLogprob
+from radixserve.ipc import TokenLogprob
 
 
 @dataclass(frozen=True, kw_only=True)

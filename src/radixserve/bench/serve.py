@@ -21,7 +21,7 @@ from rich.table import Table
 from radixserve.bench import report
 from radixserve.bench.client import BenchClient, RequestShape
 from radixserve.bench.datasets import load_workload
-from radixserve.bench.ideal import Exchange, ideal_cached_tokens
+from radixserve.bench.infinite_cache import Exchange, ideal_cached_tokens
 from radixserve.bench.load import run_workload
 from radixserve.bench.options import ServeBenchOptions
 from radixserve.bench.record import Record

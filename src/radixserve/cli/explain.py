@@ -14,7 +14,7 @@ from radixserve.cli.options import JsonFlag
 from radixserve.config import EngineConfig
 from radixserve.errors import InvalidRequestError
 from radixserve.models.registry import resolve
-from radixserve.server.protocol import ChatBody
+from radixserve.server.openai.bodies import ChatBody
 from radixserve.text.dialect import Dialect
 from radixserve.text.prefix_break import Cause, Place, find_break, shared_len
 from radixserve.text.tokenizer import Tokenizer

@@ -9,7 +9,7 @@ from cyclopts import Group, Parameter
 from radixserve.cli.options import API_KEY_VARIABLE, EngineFlags
 from radixserve.config import EngineConfig, ReplicaConfig, ServerConfig
 from radixserve.errors import ConfigError
-from radixserve.router import settings
+from radixserve.replicas import settings
 from radixserve.server.app import serve as run_server
 
 ServerFlags = Annotated[ServerConfig, Parameter(name="*", group=Group("Server", sort_key=1))]
@@ -30,7 +30,7 @@ def serve(
     if replicas.ray_address is None:
         os.environ.update(settings.own_ray_environment(os.environ))
     try:
-        from radixserve.router.local import serve_replicas
+        from radixserve.replicas.local import serve_replicas
     except ModuleNotFoundError as error:
         raise ConfigError(f"--replicas needs Ray, and {error.name} is missing: pip install 'radixserve[ray]'") from error
     return serve_replicas(engine, server, replicas)

@@ -10,7 +10,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
 from radixserve.errors import ModelError, RankError
-from radixserve.messages import LoadAdapter
+from radixserve.ipc import LoadAdapter
 from radixserve.model_files import shown
 
 logger = logging.getLogger(__name__)

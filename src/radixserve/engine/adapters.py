@@ -11,7 +11,7 @@ from typing import NamedTuple
 from radixserve.cache.prefix_cache import PrefixCache
 from radixserve.engine.adapter_reader import AdapterReader, AdapterWeights
 from radixserve.errors import InvalidRequestError, ModelError
-from radixserve.messages import CommandResult, LoadAdapter, RequestFailed, UnloadAdapter
+from radixserve.ipc import CommandResult, LoadAdapter, RequestFailed, UnloadAdapter
 from radixserve.req import Req
 from radixserve.scheduler.pins import Pins
 from radixserve.tokens import ExtraKey

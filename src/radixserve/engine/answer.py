@@ -5,7 +5,7 @@ The end is decided here, in the engine, because it decides what is computed and 
 
 from dataclasses import dataclass
 
-from radixserve.messages import FinishReason, Output, RequestFailed, TokenLogprob
+from radixserve.ipc import FinishReason, Output, RequestFailed, TokenLogprob
 from radixserve.req import Req
 from radixserve.text.detokenizer import Detokenizer
 from radixserve.text.stop_strings import StopStrings

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from radixserve.engine.adapters import NamedAdapters
 from radixserve.errors import InvalidRequestError
+from radixserve.ipc import GenerateRequest
 from radixserve.limits import Limits
-from radixserve.messages import GenerateRequest
 from radixserve.req import Req
 from radixserve.scheduler.pins import Pins
 from radixserve.tokens import as_ids, token_len

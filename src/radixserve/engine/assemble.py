@@ -8,7 +8,7 @@ from radixserve.engine.engine import Engine
 from radixserve.engine.grammars import Grammars
 from radixserve.engine.runner import Runner
 from radixserve.engine.weights import ModelWeights
-from radixserve.messages import EngineInfo
+from radixserve.ipc import EngineInfo
 from radixserve.scheduler.admission import find_order
 from radixserve.scheduler.scheduler import Scheduler
 from radixserve.text.tokenizer import Tokenizer

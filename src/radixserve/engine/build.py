@@ -12,20 +12,20 @@ from radixserve.config import EngineConfig, check_at_least
 from radixserve.engine.assemble import assemble
 from radixserve.engine.engine import Engine
 from radixserve.engine.grammars import Grammars
+from radixserve.engine.loaded_model import LoadedModel, check_split, load_rank
 from radixserve.engine.model_runner import ModelRunner
-from radixserve.engine.parts import Parts, check_split, load_parts
 from radixserve.engine.ranks.leader import Leader
 from radixserve.engine.ranks.runners import LeadingRunner
 from radixserve.engine.ranks.weights import LeadingAdapters, LeadingWeights
 from radixserve.engine.recording import Recorder
 from radixserve.engine.weights import DecoderWeights
 from radixserve.errors import ConfigError
+from radixserve.ipc import EngineInfo, LoadAdapter, RequestFailed
 from radixserve.limits import Limits
-from radixserve.messages import EngineInfo, LoadAdapter, RequestFailed
 from radixserve.observe.kv_publisher import KVPublisher
 from radixserve.observe.observer import Observer
 from radixserve.sampling.grammar_trial import GrammarTrial
-from radixserve.typed import type_fault
+from radixserve.validation import type_fault
 
 
 def build_engine(config: EngineConfig) -> Engine:
@@ -41,12 +41,12 @@ def build_engine(config: EngineConfig) -> Engine:
         check_split(config)
         leader = Leader(config)
     try:
-        parts = load_parts(config)
-        num_slots = parts.num_slots if leader is None else leader.agree(parts.num_slots)
-        pool = parts.make_pool(num_slots)
-        engine = _make_engine(parts, pool, publisher, leader)
+        loaded = load_rank(config)
+        num_slots = loaded.num_slots if leader is None else leader.agree(loaded.num_slots)
+        pool = loaded.make_pool(num_slots)
+        engine = _make_engine(loaded, pool, publisher, leader)
         if leader is not None:
-            _lead(engine, leader, parts, pool)
+            _lead(engine, leader, loaded, pool)
         engine.observer = Observer(engine.scheduler, config.eviction_policy, publisher.publish if publisher is not None else None)
         if config.record is not None:
             engine.recorder = Recorder(Path(config.record), engine.info, real_tokens=config.record_text)
@@ -58,40 +58,40 @@ def build_engine(config: EngineConfig) -> Engine:
     return engine
 
 
-def make_info(parts: Parts, pool: KVPool) -> EngineInfo:
-    """What an engine of these parts is."""
+def make_info(loaded: LoadedModel, pool: KVPool) -> EngineInfo:
+    """What an engine of these loaded is."""
     return EngineInfo(
-        model=parts.config.model,
-        dtype=str(parts.decoder.dtype).removeprefix("torch."),
-        device=str(parts.decoder.device),
-        limits=Limits(parts.model.vocab_size, parts.max_context_len, pool.num_slots, parts.config.page_size),
-        kv_bytes=parts.kv_bytes(pool.num_slots),
-        num_threads=parts.num_threads,
-        settings=dataclasses.asdict(parts.config),
-        adapters=parse_adapters(parts.config.adapter),
-        kernels=parts.kernels,
-        sampling_defaults=parts.sampling_defaults,
+        model=loaded.config.model,
+        dtype=str(loaded.decoder.dtype).removeprefix("torch."),
+        device=str(loaded.decoder.device),
+        limits=Limits(loaded.model.vocab_size, loaded.max_context_len, pool.num_slots, loaded.config.page_size),
+        kv_bytes=loaded.kv_bytes(pool.num_slots),
+        num_threads=loaded.num_threads,
+        settings=dataclasses.asdict(loaded.config),
+        adapters=parse_adapters(loaded.config.adapter),
+        kernels=loaded.kernels,
+        sampling_defaults=loaded.sampling_defaults,
     )
 
 
-def _make_engine(parts: Parts, pool: KVPool, publisher: KVPublisher | None, leader: Leader | None) -> Engine:
-    config, info = parts.config, make_info(parts, pool)
+def _make_engine(loaded: LoadedModel, pool: KVPool, publisher: KVPublisher | None, leader: Leader | None) -> Engine:
+    config, info = loaded.config, make_info(loaded, pool)
     if publisher is not None:
         info = msgspec.structs.replace(info, settings=info.settings | publisher.endpoints)
-    adapters, weights = parts.decoder.adapters, DecoderWeights(parts.decoder)
-    trial = GrammarTrial(parts.path, parts.model.vocab_size, parts.eos_ids)
-    grammars = Grammars(parts.load_grammar_compiler, trial=trial, jump_forward=config.jump_forward)
-    runner = ModelRunner(parts.decoder, pool)
+    adapters, weights = loaded.decoder.adapters, DecoderWeights(loaded.decoder)
+    trial = GrammarTrial(loaded.path, loaded.model.vocab_size, loaded.eos_ids)
+    grammars = Grammars(loaded.load_grammar_compiler, trial=trial, jump_forward=config.jump_forward)
+    runner = ModelRunner(loaded.decoder, pool)
     if leader is None:
-        return assemble(config, info, runner, parts.tokenizer, parts.eos_ids, grammars, adapters, weights)
+        return assemble(config, info, runner, loaded.tokenizer, loaded.eos_ids, grammars, adapters, weights)
     leading = LeadingAdapters(adapters, leader), LeadingWeights(weights, leader)
-    return assemble(config, info, runner, parts.tokenizer, parts.eos_ids, grammars, *leading)
+    return assemble(config, info, runner, loaded.tokenizer, loaded.eos_ids, grammars, *leading)
 
 
-def _lead(engine: Engine, leader: Leader, parts: Parts, pool: KVPool) -> None:
+def _lead(engine: Engine, leader: Leader, loaded: LoadedModel, pool: KVPool) -> None:
     """Makes an engine the first of its ranks."""
-    assert parts.group is not None
-    ranks = (parts.rank_info(0, pool.num_slots), *leader.gather(parts.group, pool.num_slots))
+    assert loaded.group is not None
+    ranks = (loaded.rank_info(0, pool.num_slots), *leader.gather(loaded.group, pool.num_slots))
     engine.info = msgspec.structs.replace(engine.info, ranks=ranks, kv_bytes=sum(rank.kv_bytes for rank in ranks))
     engine.runner = LeadingRunner(engine.runner, leader, engine.cache)
     engine.leader = leader

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from radixserve.batch import ForwardBatch
-from radixserve.messages import TokenLogprob
+from radixserve.ipc import TokenLogprob
 
 
 @dataclass(frozen=True, slots=True)

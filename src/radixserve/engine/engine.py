@@ -10,11 +10,11 @@ from dataclasses import asdict
 from radixserve.batch import ForwardBatch
 from radixserve.cache.prefix_cache import PrefixCache
 from radixserve.cache_report import CacheReport
-from radixserve.engine.acts import Acts
 from radixserve.engine.adapter_reader import AdapterWeights, NoWeights
 from radixserve.engine.adapters import NamedAdapters
 from radixserve.engine.answer import Answer, End
 from radixserve.engine.arrivals import Arrivals
+from radixserve.engine.cache_commands import CacheCommands
 from radixserve.engine.grammar_queue import GrammarQueue
 from radixserve.engine.grammars import Grammars
 from radixserve.engine.page_reports import PageReports
@@ -24,9 +24,9 @@ from radixserve.engine.runner import Runner, StepResult
 from radixserve.engine.totals import EngineTotals
 from radixserve.engine.weights import ModelWeights, NoModel, WeightsReader
 from radixserve.errors import InvalidRequestError
-from radixserve.messages import (
+from radixserve.ipc import (
     AbortRequest,
-    CacheAct,
+    CacheCommand,
     EngineInfo,
     EngineInput,
     EngineOutput,
@@ -81,7 +81,7 @@ class Engine:
         pins = Pins(scheduler.cache)
         self._adapters = NamedAdapters(scheduler.cache, pins, self._reqs, adapters or NoWeights())
         self._weights = WeightsReader(weights or NoModel())
-        self._acts = Acts(scheduler, self._reqs, pins, self._adapters, self._weights)
+        self._acts = CacheCommands(scheduler, self._reqs, pins, self._adapters, self._weights)
         self._arrivals = Arrivals(info.limits, eos_ids, self._reqs, pins, self._adapters, grammars=grammars is not None)
         self._page_reports = PageReports()
         self.observer: Observer | None = None
@@ -200,7 +200,7 @@ class Engine:
                 return [self._adapters.unload(message)]
             case GrammarFinished():
                 return self._start_compiled(message)
-            case CacheAct():
+            case CacheCommand():
                 return [self._acts.carry_out(message)]
             case WatchRequest():
                 return list(self._acts.watch(message.on))

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from radixserve.engine.grammars import Grammars
 from radixserve.grammar import CompiledGrammar
-from radixserve.messages import GrammarFinished
+from radixserve.ipc import GrammarFinished
 from radixserve.req import Req
 from radixserve.sampling_params import Grammar
 

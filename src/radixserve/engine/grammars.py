@@ -12,7 +12,7 @@ from queue import Empty, SimpleQueue
 
 from radixserve.errors import InvalidRequestError
 from radixserve.grammar import CompiledGrammar, GrammarCompiler
-from radixserve.messages import GrammarFinished
+from radixserve.ipc import GrammarFinished
 from radixserve.req import Req
 from radixserve.sampling.grammar_trial import GrammarTrial
 from radixserve.sampling_params import Grammar

@@ -9,7 +9,7 @@ import torch
 
 from radixserve.batch import ForwardBatch, ScoredRun
 from radixserve.cache.kv_pool import KVPool
-from radixserve.messages import TokenLogprob
+from radixserve.ipc import TokenLogprob
 from radixserve.models.decoder import AnyDecoder
 from radixserve.sampling.grammar_masks import GrammarMasks
 from radixserve.sampling.logprobs import score_tokens

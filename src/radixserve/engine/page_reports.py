@@ -1,7 +1,7 @@
 """What an engine tells a router of its cache: the pages that came and went, step by step, from an empty cache on."""
 
 from radixserve.cache.prefix_cache import PrefixCache
-from radixserve.messages import EngineOutput, PageChange, PageNews
+from radixserve.ipc import EngineOutput, PageChange, PageNews
 from radixserve.routing.reporter import Reporter
 
 

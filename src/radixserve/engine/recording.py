@@ -23,10 +23,9 @@ import numpy as np
 from radixserve.batch import ForwardBatch
 from radixserve.cache.prefix_cache import PrefixCache
 from radixserve.errors import ConfigError
-from radixserve.limits import Limits
-from radixserve.messages import (
+from radixserve.ipc import (
     AbortRequest,
-    CacheAct,
+    CacheCommand,
     EngineInfo,
     EngineInput,
     EngineOutput,
@@ -43,6 +42,7 @@ from radixserve.messages import (
     WatchRequest,
     WeightsRead,
 )
+from radixserve.limits import Limits
 from radixserve.req import Req
 from radixserve.sampling_params import Grammar, SamplingParams
 from radixserve.scheduler.digest import Digest
@@ -117,7 +117,7 @@ class Salt:
                     adapter=message.adapter and self._name(message.adapter),
                     request_id="",
                 )
-            case CacheAct():
+            case CacheCommand():
                 return msgspec.structs.replace(
                     message,
                     rid=self._name(message.rid),

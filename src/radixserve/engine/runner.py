@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from radixserve.batch import ForwardBatch
-from radixserve.messages import TokenLogprob
+from radixserve.ipc import TokenLogprob
 
 
 class PendingStep(Protocol):

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from radixserve.messages import FinishReason
+from radixserve.ipc import FinishReason
 from radixserve.req import Req
 
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from radixserve import heap
 from radixserve.errors import ModelError
-from radixserve.messages import UpdateWeightsRequest, WeightsRead
+from radixserve.ipc import UpdateWeightsRequest, WeightsRead
 from radixserve.model_files import shown
 from radixserve.models.decoder import AnyDecoder
 from radixserve.models.registry import resolve

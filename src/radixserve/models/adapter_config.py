@@ -9,7 +9,7 @@ import msgspec
 
 from radixserve.errors import ModelError
 from radixserve.model_files import is_regular, read_json, reading, shown
-from radixserve.typed import read_fault
+from radixserve.validation import read_fault
 
 T = TypeVar("T", int, float)
 

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import zmq
 
-from radixserve.messages import EngineInput, EngineOutput, Sync
+from radixserve.ipc import EngineInput, EngineOutput, Sync
 
 LINGER_MS = 1000
 """How long a closing end waits until its last messages are out."""

@@ -29,9 +29,9 @@ from radixserve.cache_report import CacheTop
 from radixserve.config import EngineConfig
 from radixserve.errors import BusyError, ConfigError, EngineDeadError, InvalidRequestError, RadixServeError
 from radixserve.explanation import Explanation
-from radixserve.messages import (
+from radixserve.ipc import (
     AbortRequest,
-    CacheAct,
+    CacheCommand,
     CacheNews,
     CommandResult,
     EngineInfo,
@@ -61,7 +61,7 @@ from radixserve.process.heartbeat import Heartbeat
 DRAIN_MS = 100
 """How long to wait for the last messages of a process that has ended."""
 
-_Command = FlushRequest | UpdateWeightsRequest | LoadAdapter | UnloadAdapter | CacheAct
+_Command = FlushRequest | UpdateWeightsRequest | LoadAdapter | UnloadAdapter | CacheCommand
 _Answer = Output | CommandResult | Explained | TopPrefixes
 _News = asyncio.Queue[_Answer | RequestFailed | EngineDeadError]
 
@@ -179,7 +179,7 @@ class EngineClient:
         """
         return (await self._command(FlushRequest(self._next_id(), unused))).message
 
-    async def act(self, act: CacheAct) -> CommandResult:
+    async def act(self, act: CacheCommand) -> CommandResult:
         """Pins, unpins or evicts. Raises InvalidRequestError for what is not in the tree."""
         return await self._command(msgspec.structs.replace(act, rid=self._next_id()))
 

@@ -6,7 +6,7 @@ import itertools
 import time
 from collections.abc import Callable
 
-from radixserve.messages import Sync
+from radixserve.ipc import Sync
 
 EVERY_S = 5.0
 """How often an engine is asked whether it answers."""

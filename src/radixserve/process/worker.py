@@ -19,7 +19,7 @@ from typing import Protocol
 from radixserve import heap
 from radixserve.config import EngineConfig
 from radixserve.errors import ConfigError, RankError
-from radixserve.messages import EngineInfo, EngineInput, EngineOutput, EngineStats, RequestFailed, Sync, Synced
+from radixserve.ipc import EngineInfo, EngineInput, EngineOutput, EngineStats, RequestFailed, Sync, Synced
 from radixserve.process.channel import EngineEnd
 
 NO_REQUEST = ""

@@ -6,7 +6,7 @@ from typing import cast
 import torch
 from torch.nn.functional import pad
 
-from radixserve.messages import TokenLogprob
+from radixserve.ipc import TokenLogprob
 from radixserve.sampling.select import pieces, top
 
 GROUP = 64

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from radixserve.messages import TokenLogprob
+from radixserve.ipc import TokenLogprob
 from radixserve.req import Req
 from radixserve.sampling.distribution import Draws, draw_truncated, draw_whole
 from radixserve.sampling.grammar_masks import GrammarMasks

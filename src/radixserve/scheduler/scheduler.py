@@ -14,7 +14,7 @@ from radixserve.cache.node import Node
 from radixserve.cache.prefix_cache import PrefixCache
 from radixserve.cache.slot_table import SlotTable
 from radixserve.errors import OutOfSlotsError
-from radixserve.messages import FinishReason
+from radixserve.ipc import FinishReason
 from radixserve.req import Req
 from radixserve.scheduler.admission import Candidate, Order
 from radixserve.scheduler.events import Admitted, Admitting, Leaving, SchedulerEvent, SchedulerListener

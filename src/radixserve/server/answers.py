@@ -5,9 +5,9 @@ from functools import partial
 
 from msgspec import UNSET
 
-from radixserve.messages import FinishReason, Output, TokenLogprob
-from radixserve.server.explanations import with_text
-from radixserve.server.replies import PromptTokensDetails, Usage
+from radixserve.ipc import FinishReason, Output, TokenLogprob
+from radixserve.server.cache.explanations import with_text
+from radixserve.server.openai.replies import PromptTokensDetails, Usage
 from radixserve.text.tokenizer import Tokenizer
 
 

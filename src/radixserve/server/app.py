@@ -16,21 +16,24 @@ from radixserve.config import EngineConfig, ServerConfig, check_at_least
 from radixserve.errors import ConfigError, EngineDeadError
 from radixserve.models.registry import resolve
 from radixserve.process.client import EngineClient
-from radixserve.server import admin, cache_routes, control, live_page
-from radixserve.server.auth import ApiKeyMiddleware
+from radixserve.server.admin import control
+from radixserve.server.admin import routes as admin
+from radixserve.server.anthropic.routes import count_tokens, messages
 from radixserve.server.backend import Backend
-from radixserve.server.browser_guard import BrowserGuardMiddleware, is_loopback
-from radixserve.server.chat import chat_completions
-from radixserve.server.completions import completions
+from radixserve.server.cache import page as live_page
+from radixserve.server.cache import routes as cache_routes
 from radixserve.server.errors import EXCEPTION_HANDLERS
-from radixserve.server.gate import GateMiddleware
 from radixserve.server.lifecycle import Lifecycle
-from radixserve.server.messages.routes import count_tokens, messages
-from radixserve.server.native import generate
+from radixserve.server.middleware.auth import ApiKeyMiddleware
+from radixserve.server.middleware.browser_guard import BrowserGuardMiddleware, is_loopback
+from radixserve.server.middleware.gate import GateMiddleware
+from radixserve.server.middleware.request_log import RequestLogMiddleware
+from radixserve.server.openai.chat import chat_completions
+from radixserve.server.openai.completions import completions
 from radixserve.server.openapi import openapi
-from radixserve.server.request_log import RequestLogMiddleware
 from radixserve.server.responses.routes import create_response, delete_response, get_response
 from radixserve.server.service import Service
+from radixserve.server.sglang.generate import generate
 from radixserve.text.dialect import Dialect
 from radixserve.text.tokenizer import Tokenizer
 

@@ -10,7 +10,7 @@ from radixserve.cache_report import CacheTop
 from radixserve.config import EngineConfig
 from radixserve.errors import RadixServeError
 from radixserve.explanation import Explanation
-from radixserve.messages import CacheAct, CacheNews, CommandResult, EngineInfo, EngineStats, GenerateRequest, Output
+from radixserve.ipc import CacheCommand, CacheNews, CommandResult, EngineInfo, EngineStats, GenerateRequest, Output
 
 
 class Replica(Protocol):
@@ -31,7 +31,7 @@ class Replica(Protocol):
 
     async def top(self, count: int) -> CacheTop: ...
 
-    async def act(self, act: CacheAct) -> CommandResult: ...
+    async def act(self, act: CacheCommand) -> CommandResult: ...
 
 
 class Backend(Protocol):

@@ -4,9 +4,9 @@ from typing import Protocol
 
 import msgspec
 
-from radixserve.messages import EngineInfo, GenerateRequest
+from radixserve.ipc import EngineInfo, GenerateRequest
 from radixserve.server.conversation import Turn
-from radixserve.server.protocol import check_salt
+from radixserve.server.openai.bodies import check_salt
 from radixserve.tokens import token_bytes
 
 

@@ -6,10 +6,10 @@ from typing import Protocol
 
 import msgspec
 
-from radixserve.messages import Output
+from radixserve.ipc import Output
 from radixserve.server.answers import Answer
 from radixserve.server.errors import error_body
-from radixserve.server.replies import Usage
+from radixserve.server.openai.replies import Usage
 from radixserve.text.tokenizer import Tokenizer
 
 DONE = b"data: [DONE]\n\n"

@@ -9,7 +9,7 @@ import msgspec
 from radixserve.errors import InvalidRequestError
 from radixserve.json_text import read_json
 from radixserve.sampling_params import Grammar
-from radixserve.server.not_honoured import NotHonoured
+from radixserve.server.unsupported_fields import RefusesUnsupported
 
 Schema = dict[str, Any] | bool | str
 """A JSON Schema, or the text of one."""
@@ -59,7 +59,7 @@ class Constraint(NamedTuple):
     grammar: Grammar
 
 
-class ConstraintFields(NotHonoured, kw_only=True):
+class ConstraintFields(RefusesUnsupported, kw_only=True):
     """A part of the bodies of both completion routes. At most one of them may be sent."""
 
     response_format: ResponseFormat | None = None

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.types import ExceptionHandler
 
 from radixserve.errors import BusyError, EngineDeadError, InvalidRequestError, RadixServeError
-from radixserve.server.request_log import CLIENT_GONE, SAFE_HEADERS, record_of
+from radixserve.server.middleware.request_log import CLIENT_GONE, SAFE_HEADERS, record_of
 
 MAX_MESSAGE_LEN = 2000
 MAX_LOGGED_LEN = 300

@@ -16,13 +16,13 @@ import msgspec
 from starlette.types import Receive, Scope, Send
 
 from radixserve.errors import AnswerError, RadixServeError
-from radixserve.messages import GenerateRequest, Output
+from radixserve.ipc import GenerateRequest, Output
 from radixserve.observe.metrics import Metrics
 from radixserve.server.answers import Answer, Tally
 from radixserve.server.backend import Backend
 from radixserve.server.errors import log_reason, renamed
-from radixserve.server.replies import Usage
-from radixserve.server.request_log import RequestRecord
+from radixserve.server.middleware.request_log import RequestRecord
+from radixserve.server.openai.replies import Usage
 from radixserve.text.answer_check import AnswerCheck, Answers
 from radixserve.text.tokenizer import Tokenizer
 from radixserve.tokens import token_len

@@ -20,13 +20,13 @@ from starlette.types import ASGIApp
 import radixserve
 from radixserve import heap
 from radixserve.config import EngineConfig, ServerConfig
-from radixserve.messages import EngineInfo
+from radixserve.ipc import EngineInfo
 from radixserve.observe.metrics import Metrics
 from radixserve.server.backend import Backend
-from radixserve.server.connection import Connection
-from radixserve.server.gate import Gate
+from radixserve.server.http.connection import Connection
+from radixserve.server.middleware.gate import Gate
+from radixserve.server.middleware.tracing import make_tracer
 from radixserve.server.service import Service
-from radixserve.server.tracing import make_tracer
 from radixserve.text.tokenizer import Tokenizer
 
 DEATH_LINGER_S = 2.0

@@ -10,15 +10,15 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 import radixserve
-from radixserve.server import live_page
-from radixserve.server.contracts import CONTRACTS, Contract
+from radixserve.server.anthropic.body import CountBody, MessagesBody
+from radixserve.server.cache import page as live_page
+from radixserve.server.endpoints import CONTRACTS, EndpointSpec
 from radixserve.server.errors import ErrorBody, MessageErrorBody
-from radixserve.server.messages.body import CountBody, MessagesBody
-from radixserve.server.native_protocol import NativeBody, NativeSampling
-from radixserve.server.not_honoured import not_honoured
-from radixserve.server.protocol import ChatBody, CompletionBody
+from radixserve.server.openai.bodies import ChatBody, CompletionBody
 from radixserve.server.responses.body import ResponsesBody
 from radixserve.server.service import json_reply, service_of
+from radixserve.server.sglang.protocol import GenerateBody, SamplingBody
+from radixserve.server.unsupported_fields import not_honoured
 
 Schemas = dict[int, dict[str, Any]]
 """By the id of the type."""
@@ -55,7 +55,7 @@ def _schemas() -> tuple[Schemas, dict[str, Any]]:
     used = [kind for this in CONTRACTS.values() for kind in (this.body, this.reply, this.event) if kind is not None]
     types = list({id(kind): kind for kind in [*used, ErrorBody, MessageErrorBody]}.values())
     schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
-    for body in (ChatBody, CompletionBody, CountBody, MessagesBody, NativeBody, NativeSampling, ResponsesBody):
+    for body in (ChatBody, CompletionBody, CountBody, MessagesBody, GenerateBody, SamplingBody, ResponsesBody):
         for name in not_honoured(body):
             del components[body.__name__]["properties"][name]
     return dict(zip(map(id, types), schemas, strict=True)), components
@@ -79,7 +79,7 @@ def _operation(method: str, path: str, given_path: str, schemas: Schemas) -> dic
     return operation
 
 
-def _parameters(path: str, contract: Contract) -> list[dict[str, Any]]:
+def _parameters(path: str, contract: EndpointSpec) -> list[dict[str, Any]]:
     found = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "integer" if kind == "int" else "string"}}
         for name, kind in _PARAMETER.findall(path)
@@ -90,7 +90,7 @@ def _parameters(path: str, contract: Contract) -> list[dict[str, Any]]:
     ]
 
 
-def _content(contract: Contract, schemas: Schemas) -> dict[str, Any]:
+def _content(contract: EndpointSpec, schemas: Schemas) -> dict[str, Any]:
     if contract.reply is None:
         return {contract.media: {"schema": {"type": "string"}}}
     content: dict[str, Any] = {"application/json": {"schema": schemas[id(contract.reply)]}}

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from radixserve.errors import InvalidRequestError
+from radixserve.ipc import GenerateRequest
 from radixserve.limits import Limits
-from radixserve.messages import GenerateRequest
 from radixserve.sampling_params import SamplingParams
-from radixserve.server.protocol import GenerationBody
+from radixserve.server.openai.bodies import GenerationBody
 from radixserve.server.service import Service
 from radixserve.tokens import token_bytes
 

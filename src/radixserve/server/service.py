@@ -11,17 +11,17 @@ from starlette.responses import Response
 
 from radixserve.config import ServerConfig
 from radixserve.errors import EngineDeadError, InvalidRequestError
-from radixserve.messages import EngineInfo
+from radixserve.ipc import EngineInfo
 from radixserve.observe.metrics import Metrics
 from radixserve.server.backend import Backend
-from radixserve.server.cache_feed import CacheFeed
-from radixserve.server.cache_view import CacheView
+from radixserve.server.cache.feed import CacheFeed
+from radixserve.server.cache.view import CacheView
 from radixserve.server.errors import HttpError
-from radixserve.server.gate import Gate
-from radixserve.server.intake import Intake
-from radixserve.server.request_log import record_of
+from radixserve.server.http.intake import Intake
+from radixserve.server.middleware.gate import Gate
+from radixserve.server.middleware.request_log import record_of
+from radixserve.server.middleware.tracing import Tracer
 from radixserve.server.responses.store import ResponseStore
-from radixserve.server.tracing import Tracer
 from radixserve.text.dialect import Dialect
 from radixserve.text.tokenizer import Tokenizer
 

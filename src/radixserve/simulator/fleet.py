@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
 
-from radixserve.messages import Output, RequestFailed
+from radixserve.ipc import Output, RequestFailed
 from radixserve.routing.prompt import Prompt
 from radixserve.routing.reporter import Reporter
 from radixserve.routing.router import Router

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from radixserve.messages import GenerateRequest, LoadAdapter
+from radixserve.ipc import GenerateRequest, LoadAdapter
 from radixserve.simulator.recordings import Recording
 from radixserve.simulator.requests import SimRequest
 from radixserve.simulator.sessions import with_sessions

@@ -17,8 +17,8 @@ from radixserve.engine.grammars import Grammars
 from radixserve.engine.recording import RecordedStep
 from radixserve.engine.runner import Runner
 from radixserve.errors import RadixServeError
+from radixserve.ipc import EngineInfo, EngineInput, EngineOutput, GenerateRequest, TokenLogprob
 from radixserve.limits import Limits
-from radixserve.messages import EngineInfo, EngineInput, EngineOutput, GenerateRequest, TokenLogprob
 from radixserve.scheduler.digest import Digest
 from radixserve.simulator.free_grammars import FreeGrammars
 from radixserve.simulator.recordings import Recording

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from radixserve.batch import ForwardBatch
 from radixserve.config import EngineConfig
 from radixserve.engine.counting_runner import CountedStep
+from radixserve.ipc import GenerateRequest, Output, RequestFailed
 from radixserve.limits import Limits
-from radixserve.messages import GenerateRequest, Output, RequestFailed
 from radixserve.req import Req
 from radixserve.sampling_params import SamplingParams
 from radixserve.simulator.cost import CostModel, StepShape, shape_of

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from radixserve.errors import AnswerError
-from radixserve.messages import Output
+from radixserve.ipc import Output
 from radixserve.sampling_params import Grammar
 from radixserve.text.grammar_sources import Tag, read_schema, read_structural_tag
 from radixserve.text.reply_parser import ReplyParser

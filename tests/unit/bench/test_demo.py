@@ -15,13 +15,12 @@ from radixserve.bench.demo.comparison import Comparison, Run, first_difference, 
 from radixserve.bench.demo.loop import ClosedLoop
 from radixserve.bench.demo.run import DemoOptions, compare, run
 from radixserve.bench.demo.workloads import FULL, QUICK, Scale, demo_workloads, next_turn
-from radixserve.bench.ideal import InfiniteCache
+from radixserve.bench.infinite_cache import InfiniteCache
 from radixserve.bench.record import Record
 from radixserve.bench.workloads import TokenSession, Turn, Workload
 from radixserve.config import EngineConfig
 from radixserve.errors import ConfigError, RadixServeError
-from radixserve.limits import Limits
-from radixserve.messages import (
+from radixserve.ipc import (
     CommandResult,
     EngineInfo,
     EngineInput,
@@ -33,6 +32,7 @@ from radixserve.messages import (
     RequestFailed,
     TokenLogprob,
 )
+from radixserve.limits import Limits
 from radixserve.tokens import as_ids, token_bytes
 
 SMALL = Scale(num_chats=2, num_turns=3, num_questions=3, num_users=2, num_branches=2)

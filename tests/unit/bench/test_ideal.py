@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from radixserve.bench.ideal import Exchange, InfiniteCache, ideal_cached_tokens
+from radixserve.bench.infinite_cache import Exchange, InfiniteCache, ideal_cached_tokens
 from radixserve.tokens import token_bytes
 
 sequences = st.lists(st.lists(st.integers(0, 3) | st.sampled_from([255, 256, 65536]), max_size=8), max_size=12)

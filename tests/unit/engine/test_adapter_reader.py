@@ -6,7 +6,7 @@ from typing import Any
 from radixserve.engine.adapter_reader import AdapterReader
 from radixserve.engine.engine import Engine
 from radixserve.errors import ModelError
-from radixserve.messages import CommandResult, GenerateRequest, LoadAdapter, Output, RequestFailed
+from radixserve.ipc import CommandResult, GenerateRequest, LoadAdapter, Output, RequestFailed
 from radixserve.sampling_params import SamplingParams
 from radixserve.tokens import token_bytes
 from tests.hash_runner import hash_engine

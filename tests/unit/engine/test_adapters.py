@@ -6,9 +6,9 @@ import pytest
 
 from radixserve.engine.adapter_reader import NoWeights
 from radixserve.engine.engine import Engine
-from radixserve.messages import (
+from radixserve.ipc import (
     AbortRequest,
-    CacheAct,
+    CacheCommand,
     CommandResult,
     GenerateRequest,
     LoadAdapter,
@@ -32,14 +32,14 @@ def run(engine: Engine) -> list[object]:
     return outputs
 
 
-def command(engine: Engine, message: LoadAdapter | UnloadAdapter | CacheAct) -> CommandResult | RequestFailed:
+def command(engine: Engine, message: LoadAdapter | UnloadAdapter | CacheCommand) -> CommandResult | RequestFailed:
     engine.receive(message)
     (answer,) = engine.step()
     assert isinstance(answer, CommandResult | RequestFailed)
     return answer
 
 
-def command_among(engine: Engine, message: UnloadAdapter | CacheAct) -> None:
+def command_among(engine: Engine, message: UnloadAdapter | CacheCommand) -> None:
     """While requests run."""
     engine.receive(message)
     assert any(isinstance(output, CommandResult) for output in engine.step())
@@ -131,7 +131,7 @@ def test_nothing_of_an_adapter_that_left_stays_pinned() -> None:
     engine.step()
     command_among(engine, UnloadAdapter("u", "a"))
     node = max(node.serial for _, node in engine.cache.walk())
-    command_among(engine, CacheAct("p", "pin", node=node))
+    command_among(engine, CacheCommand("p", "pin", node=node))
     assert engine.pins.num_tokens > 0
     run(engine)
     assert (engine.pins.num_tokens, engine.cache.free_size) == (0, 200)
@@ -150,7 +150,7 @@ def test_unloading_ends_pins_of_its_namespace_alone() -> None:
     engine = loaded("a")
     ask(engine, "a"), ask(engine)
     for adapter in ("a", None):
-        act = CacheAct("p", "pin", prompt_ids=token_bytes(PROMPT), adapter=adapter)
+        act = CacheCommand("p", "pin", prompt_ids=token_bytes(PROMPT), adapter=adapter)
         assert isinstance(command(engine, act), CommandResult)
     before = engine.pins.num_tokens
     command(engine, UnloadAdapter("u", "a"))

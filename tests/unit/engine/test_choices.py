@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from radixserve.engine.engine import Engine
-from radixserve.messages import AbortRequest
+from radixserve.ipc import AbortRequest
 from radixserve.sampling_params import SamplingParams
 from tests.hash_runner import hash_engine, solo
 from tests.traffic import Traffic

@@ -3,7 +3,7 @@
 import dataclasses
 
 from radixserve.engine.counting_runner import CountedStep
-from radixserve.messages import AbortRequest, GenerateRequest, RequestFailed, UpdateWeightsRequest
+from radixserve.ipc import AbortRequest, GenerateRequest, RequestFailed, UpdateWeightsRequest
 from radixserve.sampling_params import SamplingParams
 from radixserve.tokens import token_bytes
 from tests.hash_runner import hash_engine, solo

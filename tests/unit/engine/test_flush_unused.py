@@ -6,7 +6,7 @@ import pytest
 
 from radixserve.cache import evictor
 from radixserve.config import EngineConfig
-from radixserve.messages import CommandResult, FlushRequest
+from radixserve.ipc import CommandResult, FlushRequest
 from radixserve.simulator.recordings import Recording
 from radixserve.simulator.replay import Replay
 from tests.property.test_recorded_runs import recorded_engine

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from radixserve.config import EngineConfig
-from radixserve.messages import AbortRequest, FlushRequest
+from radixserve.ipc import AbortRequest, FlushRequest
 from tests.hash_runner import VOCAB
 from tests.property.test_recorded_runs import recorded_engine
 from tests.traffic import Traffic

@@ -7,7 +7,7 @@ import pytest
 from radixserve.engine.engine import Engine
 from radixserve.engine.grammars import NUM_KEPT, Grammars
 from radixserve.errors import InvalidRequestError
-from radixserve.messages import AbortRequest, FlushRequest, GrammarFinished, RequestFailed, UpdateWeightsRequest
+from radixserve.ipc import AbortRequest, FlushRequest, GrammarFinished, RequestFailed, UpdateWeightsRequest
 from radixserve.sampling_params import Grammar
 from tests.hash_runner import hash_engine, solo
 from tests.jumpy_grammar import JUMPY, JUMPY_LEN, CountingMatcher, jumpy_solo

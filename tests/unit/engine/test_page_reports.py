@@ -1,6 +1,6 @@
 """An engine tells which pages its cache took in and lost, once it is asked to."""
 
-from radixserve.messages import FlushRequest, GenerateRequest, PageNews, ReportPages
+from radixserve.ipc import FlushRequest, GenerateRequest, PageNews, ReportPages
 from radixserve.routing.prompt import PAGE_LEN, Prompt
 from radixserve.sampling_params import SamplingParams
 from radixserve.tokens import token_bytes

@@ -2,7 +2,7 @@
 
 from radixserve.engine.grammar_queue import GrammarQueue
 from radixserve.engine.ranks.follow import FollowedGrammars
-from radixserve.messages import GrammarFinished
+from radixserve.ipc import GrammarFinished
 from radixserve.req import Req
 from radixserve.sampling_params import Grammar, SamplingParams
 from tests.jumpy_grammar import CountingMatcher

@@ -14,7 +14,7 @@ from radixserve.engine.ranks.group import Group, find_store, make_store
 from radixserve.engine.ranks.leader import Leader
 from radixserve.engine.ranks.link import PeerLostError, Step, make_link
 from radixserve.errors import RankError
-from radixserve.messages import GenerateRequest
+from radixserve.ipc import GenerateRequest
 from radixserve.sampling_params import SamplingParams
 
 LONG = GenerateRequest("long", bytes(4_000_000), SamplingParams())

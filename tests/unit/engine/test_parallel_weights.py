@@ -12,7 +12,7 @@ from radixserve.engine.ranks.leader import Leader
 from radixserve.engine.ranks.link import Link, make_link
 from radixserve.engine.ranks.weights import FollowingAdapters, FollowingWeights, LeadingAdapters, LeadingWeights
 from radixserve.errors import ModelError, RankError
-from radixserve.messages import LoadAdapter
+from radixserve.ipc import LoadAdapter
 
 
 class Files(NoWeights):

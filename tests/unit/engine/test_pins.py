@@ -3,7 +3,7 @@
 import pytest
 
 from radixserve.engine.engine import Engine
-from radixserve.messages import CacheAct, GenerateRequest
+from radixserve.ipc import CacheCommand, GenerateRequest
 from radixserve.sampling_params import SamplingParams
 from radixserve.tokens import token_bytes
 from tests.hash_runner import hash_engine, solo
@@ -19,7 +19,7 @@ def engine() -> Engine:
     traffic = Traffic(engine)
     traffic.send(PINNED, 1)
     traffic.run()
-    engine.receive(CacheAct("pin", "pin", prompt_ids=token_bytes(PINNED)))
+    engine.receive(CacheCommand("pin", "pin", prompt_ids=token_bytes(PINNED)))
     traffic.step()
     assert engine.pins.num_tokens == 8
     return engine
@@ -61,11 +61,11 @@ def test_who_is_refused_takes_no_number(engine: Engine) -> None:
 
 
 def test_a_pin_that_leaves_no_room_for_who_runs_is_refused_whole(engine: Engine) -> None:
-    engine.receive(CacheAct("unpin", "unpin"))
+    engine.receive(CacheCommand("unpin", "unpin"))
     traffic = Traffic(engine)
     rid = traffic.send([20] * 5, 4)  # needs 8 slots; beside the pin there would be 6
     traffic.step()
-    engine.receive(CacheAct("pin", "pin", prompt_ids=token_bytes(PINNED)))
+    engine.receive(CacheCommand("pin", "pin", prompt_ids=token_bytes(PINNED)))
     traffic.run()
     assert traffic.ended == {"pin": "invalid_request", rid: "length"}
     assert not engine.pins.serials
@@ -77,17 +77,17 @@ def test_what_pins_share_is_counted_once_and_so_is_what_is_above_them(engine: En
     traffic = Traffic(engine)
     traffic.send([*PINNED, 20, 21], 1)
     traffic.run()
-    engine.receive(CacheAct("pin", "pin", prompt_ids=token_bytes([*PINNED, 20, 21])))
+    engine.receive(CacheCommand("pin", "pin", prompt_ids=token_bytes([*PINNED, 20, 21])))
     traffic.step()
     assert engine.pins.num_tokens == engine.cache.protected_size == 10
     first, second = engine.pins.serials
-    engine.receive(CacheAct("unpin", "unpin", second))
+    engine.receive(CacheCommand("unpin", "unpin", second))
     traffic.step()
     assert (engine.pins.serials, engine.pins.num_tokens) == ([first], 8)
-    engine.receive(CacheAct("pin", "pin", second))
-    engine.receive(CacheAct("unpin", "unpin", first))  # and all below it
+    engine.receive(CacheCommand("pin", "pin", second))
+    engine.receive(CacheCommand("unpin", "unpin", first))  # and all below it
     traffic.step()
     assert engine.pins.num_tokens == engine.cache.protected_size == 0
-    engine.receive(CacheAct("pin", "pin", second))
+    engine.receive(CacheCommand("pin", "pin", second))
     traffic.step()
     assert engine.pins.num_tokens == engine.cache.protected_size == 10

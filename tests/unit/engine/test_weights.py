@@ -10,7 +10,7 @@ import pytest
 from radixserve.engine.engine import Engine
 from radixserve.engine.recording import Recorder
 from radixserve.errors import ModelError
-from radixserve.messages import CommandResult, LoadAdapter, RequestFailed, UpdateWeightsRequest
+from radixserve.ipc import CommandResult, LoadAdapter, RequestFailed, UpdateWeightsRequest
 from radixserve.simulator.recordings import Recording
 from radixserve.simulator.replay import Replay
 from tests.hash_runner import hash_engine

@@ -4,9 +4,9 @@ from typing import Any
 
 from radixserve.engine.engine import Engine
 from radixserve.explanation import Explanation
-from radixserve.messages import Explained, ExplainRequest, GenerateRequest, Output
+from radixserve.ipc import Explained, ExplainRequest, GenerateRequest, Output
 from radixserve.observe import explain, prefix_memory
-from radixserve.observe.wording import describe
+from radixserve.observe.explain_text import describe
 from radixserve.sampling_params import SamplingParams
 from radixserve.tokens import token_bytes
 from tests.hash_runner import hash_engine

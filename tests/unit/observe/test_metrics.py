@@ -5,11 +5,11 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from radixserve.ipc import EngineInfo, EngineStats
 from radixserve.limits import Limits
-from radixserve.messages import EngineInfo, EngineStats
 from radixserve.observe.metrics import EngineCollector, Metrics
-from radixserve.router.collector import ReplicaCollector
-from radixserve.router.state import Member
+from radixserve.replicas.collector import ReplicaCollector
+from radixserve.replicas.state import Member
 
 DOCS = Path(__file__).parents[3] / "docs/metrics.md"
 STATS = EngineStats(

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from radixserve.cache_report import CacheReport
-from radixserve.messages import Output
+from radixserve.ipc import Output
 from tests.hash_runner import hash_engine
 from tests.traffic import Traffic
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from radixserve.messages import AbortRequest, WatchRequest
+from radixserve.ipc import AbortRequest, WatchRequest
 from radixserve.observe import watch
 from tests.hash_runner import hash_engine
 from tests.traffic import Traffic

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from radixserve.messages import AbortRequest, EngineStats, GenerateRequest, Output, RequestFailed
+from radixserve.ipc import AbortRequest, EngineStats, GenerateRequest, Output, RequestFailed
 from radixserve.process.channel import ClientEnd, EngineEnd, make_folder
 from radixserve.sampling_params import SamplingParams
 

@@ -15,8 +15,7 @@ import pytest
 
 from radixserve.config import EngineConfig
 from radixserve.errors import BusyError, ConfigError, EngineDeadError, InvalidRequestError
-from radixserve.limits import Limits
-from radixserve.messages import (
+from radixserve.ipc import (
     AbortRequest,
     CommandResult,
     EngineInfo,
@@ -28,6 +27,7 @@ from radixserve.messages import (
     Output,
     RequestFailed,
 )
+from radixserve.limits import Limits
 from radixserve.process import heartbeat, worker
 from radixserve.process.client import EngineClient
 from radixserve.sampling_params import SEED_LIMIT, SamplingParams

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from radixserve.messages import Sync
+from radixserve.ipc import Sync
 from radixserve.process import heartbeat
 from radixserve.process.heartbeat import Heartbeat
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from radixserve.ipc import EngineInfo, EngineInput, EngineOutput, EngineStats, Output, Sync, Synced
 from radixserve.limits import Limits
-from radixserve.messages import EngineInfo, EngineInput, EngineOutput, EngineStats, Output, Sync, Synced
 from radixserve.process import worker
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from radixserve.batch import ForwardBatch
-from radixserve.messages import AbortRequest, CacheAct
+from radixserve.ipc import AbortRequest, CacheCommand
 from tests.hash_runner import hash_engine, solo
 from tests.traffic import Traffic
 
@@ -52,7 +52,7 @@ def test_a_decode_that_resumes_with_a_page_to_copy_is_laid_out_anew(lead: int) -
     while first not in traffic.ended:
         traffic.step()
     [leaf] = [node for _, node in engine.cache.walk() if not node.children and not node.lock_ref]
-    engine.receive(CacheAct("pin", "pin", leaf.serial))
+    engine.receive(CacheCommand("pin", "pin", leaf.serial))
     traffic.run()
     assert engine.scheduler.num_preemptions > 0
     assert traffic.answers[second] == solo([1, 2, 3, 4], 34)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from radixserve.messages import AbortRequest, FlushRequest, GenerateRequest, RequestFailed
+from radixserve.ipc import AbortRequest, FlushRequest, GenerateRequest, RequestFailed
 from radixserve.sampling_params import SamplingParams
 from radixserve.scheduler.events import Admitting, SchedulerEvent
 from radixserve.tokens import token_bytes

@@ -6,7 +6,7 @@ from typing import Any
 
 from radixserve.bench.record import Record
 from radixserve.bench.report import Summary, as_json, summarize
-from radixserve.messages import TokenLogprob
+from radixserve.ipc import TokenLogprob
 from radixserve.tokens import as_ids
 
 

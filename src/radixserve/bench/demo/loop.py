@@ -11,7 +11,7 @@ from typing import Protocol
 from radixserve.bench.record import Record
 from radixserve.bench.workloads import TokenSession, Workload
 from radixserve.errors import RadixServeError
-from radixserve.messages import EngineInput, EngineOutput, EngineStats, FlushRequest, GenerateRequest, Output, RequestFailed
+from radixserve.ipc import EngineInput, EngineOutput, EngineStats, FlushRequest, GenerateRequest, Output, RequestFailed
 from radixserve.sampling_params import SamplingParams
 from radixserve.tokens import token_bytes
 

@@ -7,7 +7,7 @@ from rich.table import Table
 
 from radixserve.bench.demo.comparison import Comparison, Difference
 from radixserve.bench.report import Summary, percent, seconds
-from radixserve.messages import EngineInfo
+from radixserve.ipc import EngineInfo
 
 
 def tables(info: EngineInfo, concurrency: int, comparisons: Sequence[Comparison]) -> list[Table]:

@@ -25,8 +25,8 @@ from radixserve.bench.workloads import TokenSession, Turn, Workload
 from radixserve.config import Dtype, check_at_least, check_can_write
 from radixserve.engine.build import build_engine
 from radixserve.errors import ConfigError
+from radixserve.ipc import EngineInfo
 from radixserve.limits import Limits
-from radixserve.messages import EngineInfo
 from radixserve.tokens import TOKEN_BYTES
 
 EXACT_DTYPES = ("float32", "float64")

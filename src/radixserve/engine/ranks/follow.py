@@ -15,8 +15,8 @@ from radixserve.engine.assemble import assemble
 from radixserve.engine.build import make_info
 from radixserve.engine.engine import Engine
 from radixserve.engine.grammars import Grammars
+from radixserve.engine.loaded_model import load_rank
 from radixserve.engine.model_runner import ForwardRunner
-from radixserve.engine.parts import load_parts
 from radixserve.engine.ranks.group import find_store
 from radixserve.engine.ranks.link import Begin, Fault, Join, Link, Loaded, PeerLostError, Ready, Step
 from radixserve.engine.ranks.runners import FollowingRunner
@@ -24,7 +24,7 @@ from radixserve.engine.ranks.weights import FollowingAdapters, FollowingWeights
 from radixserve.engine.weights import DecoderWeights
 from radixserve.errors import ConfigError, RankError
 from radixserve.grammar import CompiledGrammar
-from radixserve.messages import GrammarFinished
+from radixserve.ipc import GrammarFinished
 from radixserve.sampling_params import Grammar
 
 logger = logging.getLogger(__name__)
@@ -89,20 +89,20 @@ def _serve(link: Link, rank: int) -> NoReturn:
     begin = link.receive()
     assert isinstance(begin, Begin)
     config = begin.config
-    parts = load_parts(config, rank)
-    link.send(Loaded(parts.num_slots))
+    loaded = load_rank(config, rank)
+    link.send(Loaded(loaded.num_slots))
     join = link.receive()
     assert isinstance(join, Join)
-    pool = parts.make_pool(join.num_slots)
-    runner = ForwardRunner(parts.decoder, pool)
-    grammars = FollowedGrammars(parts.load_grammar_compiler, jump_forward=config.jump_forward)
-    adapters = FollowingAdapters(parts.decoder.adapters, link)
-    weights = FollowingWeights(DecoderWeights(parts.decoder), link)
-    engine = assemble(config, make_info(parts, pool), runner, parts.tokenizer, parts.eos_ids, grammars, adapters, weights)
+    pool = loaded.make_pool(join.num_slots)
+    runner = ForwardRunner(loaded.decoder, pool)
+    grammars = FollowedGrammars(loaded.load_grammar_compiler, jump_forward=config.jump_forward)
+    adapters = FollowingAdapters(loaded.decoder.adapters, link)
+    weights = FollowingWeights(DecoderWeights(loaded.decoder), link)
+    engine = assemble(config, make_info(loaded, pool), runner, loaded.tokenizer, loaded.eos_ids, grammars, adapters, weights)
     engine.runner = FollowingRunner(runner, link, rank, engine.cache)
-    assert parts.group is not None
-    parts.group.join(find_store(join.port))
-    link.send(Ready(parts.rank_info(rank, join.num_slots)))
+    assert loaded.group is not None
+    loaded.group.join(find_store(join.port))
+    link.send(Ready(loaded.rank_info(rank, join.num_slots)))
     heap.keep_collections_short()
     follow(engine, link)
 

@@ -17,7 +17,7 @@ from radixserve.config import EngineConfig
 from radixserve.engine.ranks.group import Group, make_store
 from radixserve.engine.ranks.link import Begin, Fault, Frame, Join, Link, Loaded, PeerLostError, Ready, Step, Updated, make_link
 from radixserve.errors import ConfigError, RankError
-from radixserve.messages import EngineInput, ExplainRequest, RankInfo, ReportPages, TopRequest, UpdateWeightsRequest, WatchRequest
+from radixserve.ipc import EngineInput, ExplainRequest, RankInfo, ReportPages, TopRequest, UpdateWeightsRequest, WatchRequest
 
 LAST_WORDS_S = 0.5
 """How long the others have to say why, when one is gone: they notice it together."""

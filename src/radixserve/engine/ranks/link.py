@@ -13,7 +13,7 @@ import msgspec
 
 from radixserve.config import EngineConfig
 from radixserve.errors import RankError
-from radixserve.messages import EngineInput, RankInfo
+from radixserve.ipc import EngineInput, RankInfo
 
 
 class Begin(msgspec.Struct, frozen=True, tag=True):

@@ -8,8 +8,7 @@ import msgspec
 from radixserve.errors import InvalidRequestError
 from radixserve.sampling_params import Grammar
 from radixserve.server.conversation import Conversation
-from radixserve.server.not_honoured import CONSTRAINTS, NotHonoured
-from radixserve.server.protocol import Int
+from radixserve.server.openai.bodies import Int
 from radixserve.server.responses.items import Item, read_items
 from radixserve.server.tool_fields import (
     AllowedChoice,
@@ -23,6 +22,7 @@ from radixserve.server.tool_fields import (
     read_tools,
     tool_use,
 )
+from radixserve.server.unsupported_fields import CONSTRAINTS, RefusesUnsupported
 
 LOGPROBS = "message.output_text.logprobs"
 """What `include` says to get log-probabilities."""
@@ -62,7 +62,7 @@ class Reasoning(msgspec.Struct):
     summary: str | None = None
 
 
-class ResponsesBody(NotHonoured, kw_only=True):
+class ResponsesBody(RefusesUnsupported, kw_only=True):
     """None always means "not given"."""
 
     model: str | None = None

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from radixserve.server.replies import ChatTokenLogprob
+from radixserve.server.openai.replies import ChatTokenLogprob
 from radixserve.server.responses.body import Reasoning, ResponseTool, TextConfig
 
 Status = Literal["completed", "failed", "in_progress", "incomplete"]

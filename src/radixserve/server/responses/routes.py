@@ -8,17 +8,17 @@ from starlette.responses import Response as HttpResponse
 
 from radixserve.errors import InvalidRequestError
 from radixserve.sampling_params import SamplingParams
-from radixserve.server.body import read_body
 from radixserve.server.chat_fields import make_request
 from radixserve.server.conversation import prepare
 from radixserve.server.errors import renamed
 from radixserve.server.generation import Generation
-from radixserve.server.request_log import RequestRecord, record_of
+from radixserve.server.http.body import read_body
+from radixserve.server.middleware.request_log import RequestRecord, record_of
 from radixserve.server.responses.body import Reasoning, ResponsesBody, TextConfig, TextFormat
 from radixserve.server.responses.items import Item
 from radixserve.server.responses.replies import DeletedResponse, Response
 from radixserve.server.responses.store import ResponseStore
-from radixserve.server.responses.wording import ResponseWording
+from radixserve.server.responses.wording import ResponseBuilder
 from radixserve.server.service import Service, json_reply, offload, service_of
 
 
@@ -54,7 +54,7 @@ def _answer(body: ResponsesBody, service: Service, record: RequestRecord) -> Gen
         if response.store:
             _keep(service.responses, response, items)
 
-    wording = ResponseWording(service.tokenizer, begun, turn, keep)
+    wording = ResponseBuilder(service.tokenizer, begun, turn, keep)
     return Generation(service.client, service.metrics, record, wording, [asked], 1, bool(body.stream), body.names, [turn.check])
 
 

@@ -5,23 +5,23 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from radixserve.messages import FinishReason, Output, TokenLogprob
+from radixserve.ipc import FinishReason, Output, TokenLogprob
 from radixserve.server.answer_parts import AnswerParts, Part, Step, whole_parts
 from radixserve.server.answers import Answer
 from radixserve.server.chat_fields import event_frame
 from radixserve.server.conversation import Turn
 from radixserve.server.errors import HttpError, error_body
-from radixserve.server.replies import ChatTokenLogprob, Usage
+from radixserve.server.openai.replies import ChatTokenLogprob, Usage
+from radixserve.server.openai.token_text import chat_logprobs
 from radixserve.server.responses import replies
 from radixserve.server.responses.replies import Response, Status
-from radixserve.server.token_text import chat_logprobs
 from radixserve.text.reply_parser import ReplyParser
 from radixserve.text.tokenizer import Tokenizer
 from radixserve.text.tools.json_call import read_arguments
 
 
 @dataclass
-class ResponseWording:
+class ResponseBuilder:
     """`begun`: the response before its answer. `keep` is told the response when it is done, before the client is."""
 
     tokenizer: Tokenizer
