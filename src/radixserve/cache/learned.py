@@ -41,11 +41,11 @@ class Learned(Policy):
         for node in path:
             if node.use is not before or after is None:
                 before = _use(node)
-                after = self._follow(before.again(lease.time))
+                after = self._follow(self._times.again(before, lease.time))
                 turn = before.turn
             node.use = after
         for ghost in self._ghosts.follow(lease.node, tokens, lease.tree_len):
-            restored = ghost.use.again(lease.time)
+            restored = self._times.again(ghost.use, lease.time)
             turn, count = restored.turn, max(count, restored.count)
         lease.use = self._follow(Use(lease.time, turn + 1, max(turn + 1, count)))
 

@@ -1,9 +1,12 @@
 """How soon prefixes are used again, learned from the uses themselves: a life table for each class of prefixes.
 
 A class is how often a prefix was used. For each class and each span of ages it is counted how many uses were still the last of
-their prefix when they came to that age, and how many of these were followed by the next use within the span. Each use is looked
-at once for each span, when the clock leaves it, so that those which never return count as they should: the life table of
+their prefix when they came to that age, and how many of these were followed by the next use within the span. Each use is counted
+once for each span, when the clock leaves it, so that those which never return count as they should: the life table of
 actuaries (Kaplan and Meier 1958, "Nonparametric estimation from incomplete observations").
+
+A request uses every run of its path, and a chat of a thousand turns has a thousand of them. So no use is kept for the tables: all
+of one tick and class make one cohort, two counts for each span at most.
 
 The worth of a prefix is the most that keeping it can yield for its place and time: the largest, over how long it is kept, of the
 chance that it is used again, divided by the expected time until that or until it is given up. That is the index of Gittins
@@ -48,11 +51,24 @@ def class_of(count: int) -> int:
     return bisect_right(COUNT_BOUNDS, count)
 
 
+class Cohort:
+    """The uses of one tick in one class."""
+
+    __slots__ = ("num_left", "returned")
+
+    def __init__(self) -> None:
+        self.num_left = 0
+        """Uses that did not return in the spans that were counted."""
+        self.returned: dict[int, int] = {}
+        """How many returned in each of the other spans, as far as the clock has come."""
+
+
 class ReturnTimes:
     """The life tables, and what they say a prefix is worth."""
 
     def __init__(self) -> None:
-        self._log: list[list[Use]] = [[] for _ in range(WINDOW + 1)]
+        self._log: list[dict[int, Cohort]] = [{} for _ in range(WINDOW + 1)]
+        """The cohorts of each tick within the window, by class."""
         self._at_risk = [[0] * len(AGES) for _ in range(NUM_CLASSES)]
         self._returned = [[0] * len(AGES) for _ in range(NUM_CLASSES)]
         self._next_update = 0
@@ -61,20 +77,33 @@ class ReturnTimes:
     def advance(self, clock: int) -> None:
         """Starts the tick `clock`: counts the uses that come to the end of a span now. Call it once for each tick."""
         for span in range(min(NUM_MEASURED, bisect_right(AGES, clock) - 1)):
-            start, end = AGES[span], AGES[span + 1]
-            for use in self._log[(clock - end) % len(self._log)]:
-                if not 0 < use.returned < start:
-                    class_ = class_of(use.count)
-                    self._at_risk[class_][span] += 1
-                    self._returned[class_][span] += 0 < use.returned < end
-        self._log[clock % len(self._log)] = []
+            for class_, cohort in self._log[(clock - AGES[span + 1]) % len(self._log)].items():
+                returned = cohort.returned.pop(span, 0)
+                self._at_risk[class_][span] += cohort.num_left
+                self._returned[class_][span] += returned
+                cohort.num_left -= returned
+        self._log[clock % len(self._log)] = {}
         if clock >= self._next_update:
             self._worth = self._compute()
             self._next_update = clock + min(max(clock // 8, LEAST_INTERVAL), MOST_INTERVAL)
 
     def add(self, use: Use) -> None:
         """Follows a use of the present tick."""
-        self._log[use.time % len(self._log)].append(use)
+        cohorts, class_ = self._log[use.time % len(self._log)], class_of(use.count)
+        cohort = cohorts.get(class_)
+        if cohort is None:
+            cohort = cohorts[class_] = Cohort()
+        cohort.num_left += 1
+
+    def again(self, use: Use, time: int) -> Use:
+        """The next use of the same run; it isn't followed yet. The one before returned, if it hadn't: a part of it may have."""
+        if not use.returned:
+            use.returned = True
+            span = bisect_right(AGES, time - use.time) - 1
+            if span < NUM_MEASURED:
+                returned = self._log[use.time % len(self._log)][class_of(use.count)].returned
+                returned[span] = returned.get(span, 0) + 1
+        return Use(time, use.turn, use.count + 1)
 
     def worth(self, class_: int, age: int) -> float:
         """Uses to be expected a tick of keeping what is `age` ticks old."""

@@ -13,11 +13,5 @@ class Use:
     """1 for what starts a prompt, one more than the turn of what it continues otherwise: the n-th turn of a chat."""
     count: int
     """`turn`, and the times that the run was used again since it was added."""
-    returned: int = 0
-    """Ticks until the next use; 0 while there is none."""
-
-    def again(self, time: int) -> "Use":
-        """The next use of the same run. Marks this one as returned, if it isn't: a part of the run may have been used before."""
-        if not self.returned:
-            self.returned = time - self.time
-        return Use(time, self.turn, self.count + 1)
+    returned: bool = False
+    """Whether the run, or a part of it, was used again."""

@@ -72,7 +72,7 @@ def test_one_request_in_many_parts_is_one_use() -> None:
     assert len({id(node.use) for _, node in cache.walk()}) == 1
     cache.release(cache.acquire(tokens[: 30 * 4]))
     uses = [node.use for _, node in cache.walk() if node.use is not None]
-    assert [(use.time, use.turn, use.count, use.returned) for use in uses] == [(1, 1, 2, 0)] * 3 + [(0, 1, 1, 1)] * 2
+    assert [(use.time, use.turn, use.count, use.returned) for use in uses] == [(1, 1, 2, False)] * 3 + [(0, 1, 1, True)] * 2
 
 
 def test_rank_compares_worth() -> None:
