@@ -18,9 +18,10 @@ ROPE_TYPES = ("default", "linear", "llama3", "yarn")
 ROPE_KEYS = words(
     """
     rope_type type rope_theta factor original_max_position_embeddings low_freq_factor high_freq_factor beta_fast beta_slow
-    truncate attention_factor mscale mscale_all_dim partial_rotary_factor
+    truncate attention_factor attn_factor mscale mscale_all_dim partial_rotary_factor finetuned
     """
 )
+"""`finetuned` says where weights come from."""
 DEFAULT_MISTRAL_WINDOW = 4096
 MAX_LAYERS = 4096
 MAX_COUNT = 1 << 31
@@ -165,13 +166,16 @@ def _rope(raw: _Raw) -> RopeConfig:
 
 
 def _attention_factor(raw: _Raw, scaling: dict[str, Any], factor: float) -> float:
-    """As stated, else as the quotient of DeepSeek's two scales where both are given, else by YaRN's own formula."""
+    """As stated, else as the quotient of DeepSeek's two scales where both are given, else by YaRN's own formula.
+
+    That is multiplied by `attn_factor`, as in vLLM and GGUF files (DeepSeek-R1-0528-Qwen3-8B has one); transformers passes over it.
+    """
     if scaling.get("attention_factor") is not None:
         return raw.number(scaling, "attention_factor")
     if scaling.get("mscale") and scaling.get("mscale_all_dim"):
         scales = (yarn_scale(factor, raw.number(scaling, key)) for key in ("mscale", "mscale_all_dim"))
         return next(scales) / next(scales)
-    return yarn_scale(factor, 1.0)
+    return yarn_scale(factor, 1.0) * raw.number(scaling, "attn_factor", 1.0)
 
 
 def _context_len(raw: _Raw, rope: RopeConfig) -> int:

@@ -43,10 +43,13 @@ HARMLESS = words(
     n_positions n_ctx gradient_checkpointing use_flash_attn use_flash_attention flash_attention attn_implementation
     unsloth_version unsloth_fixed model_name transformers.js_config neftune_noise_alpha router_aux_loss_coef z_loss_coeff
     training_config lora_config license language datasets base_model pad_vocab_size_multiple dim_model_base_init
-    vocab_size_multiple
+    vocab_size_multiple rotary_emb_base type_vocab_size
     """
 )
-"""Bookkeeping, training, how replies are shaped, and defaults of generation (generation_config.json states those that count)."""
+"""Bookkeeping, training, how replies are shaped, and defaults of generation (generation_config.json states those that count).
+
+`rotary_emb_base` repeats `rope_theta`, which is what transformers reads.
+"""
 
 MUST_BE: Mapping[str, tuple[Any, ...]] = {
     "hidden_act": ("silu", "swish"),

@@ -15,7 +15,7 @@ from radixserve.gguf_header import read_gguf_header
 from radixserve.model_files import reading, words
 from radixserve.text.spec import TokenizerSpec
 
-_UNKNOWN, _CONTROL, _USER_DEFINED = 2, 3, 4
+_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED = 1, 2, 3, 4
 """Values of tokenizer.ggml.token_type that matter here."""
 
 _ROLES = {
@@ -33,6 +33,8 @@ _END_TEXTS = words(
 )
 """Tokens that end an answer whatever the keys say: many files name none for the end of a turn. As in llama.cpp
 (src/llama-vocab.cpp)."""
+_HTML_TAG = "</s>"
+"""The one of them that is plain text in some vocabularies (Qwen's), and is no end there."""
 
 _WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|{digits}"
@@ -84,7 +86,10 @@ def end_ids(values: dict[str, Any]) -> frozenset[int]:
     """Tokens that end an answer. `values`: the keys of `tokenizer.ggml`."""
     tokens = values.get("tokens", [])
     by_key = {values[key] for key in _END_KEYS if isinstance(values.get(key), int) and 0 <= values[key] < len(tokens)}
-    return frozenset(by_key | {index for index, token in enumerate(tokens) if token in _END_TEXTS})
+    by_text = {index for index, token in enumerate(tokens) if token in _END_TEXTS}
+    types = values.get("token_type", [])
+    plain = {index for index in by_text if tokens[index] == _HTML_TAG and types[index : index + 1] == [_NORMAL]}
+    return frozenset(by_key | (by_text - plain))
 
 
 def _templates(metadata: dict[str, Any]) -> dict[str, str]:

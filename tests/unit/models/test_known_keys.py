@@ -174,3 +174,70 @@ def _values(keys: type) -> list[str]:
         elif isinstance(value, type):
             found += _values(value)
     return found
+
+
+OF_RELEASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "Llama 2": (
+        "llama",
+        {"_name_or_path": "meta-llama/Llama-2-7b-hf", "max_length": 4096, "pretraining_tp": 1, "rope_scaling": None},
+    ),
+    "Llama 3.2": (
+        "llama",
+        {
+            "eos_token_id": [3, 4, 5],
+            "head_dim": 16,
+            "mlp_bias": False,
+            "attention_bias": False,
+            "rope_scaling": {
+                "factor": 32.0,
+                "high_freq_factor": 4.0,
+                "low_freq_factor": 1.0,
+                "original_max_position_embeddings": 8192,
+                "rope_type": "llama3",
+            },
+            "torch_dtype": "bfloat16",
+            "transformers_version": "4.45.0.dev0",
+        },
+    ),
+    "SmolLM2": ("llama", {"is_llama_config": True, "rope_interleaved": False, "transformers.js_config": {"dtype": "q4"}}),
+    "Vicuna": ("llama", {"max_sequence_length": 2048, "temperature": 0.9, "top_p": 0.6, "pad_token_id": 0, "max_length": 4096}),
+    "Yarn-Llama-2": (
+        "llama",
+        {
+            "auto_map": {"AutoConfig": "configuration_llama.LlamaConfig"},
+            "rope_scaling": {"factor": 16.0, "finetuned": True, "original_max_position_embeddings": 4096, "type": "yarn"},
+        },
+    ),
+    "deepseek-coder": ("llama", {"rope_scaling": {"factor": 4.0, "type": "linear"}, "torch_dtype": "bfloat16"}),
+    "unsloth": ("llama", {"unsloth_fixed": True, "unsloth_version": "2025.3.19", "_attn_implementation_autoset": True}),
+    "Mistral v0.3": ("mistral", {"sliding_window": None, "attention_dropout": 0.0, "head_dim": 16}),
+    "Qwen2.5": ("qwen2", {"use_mrope": False, "use_sliding_window": False, "sliding_window": 131072, "max_window_layers": 28}),
+    "CodeQwen1.5": ("qwen2", {"rotary_emb_base": 1000000, "seq_length": 65536, "sliding_window": 65536}),
+    "Qwen3": ("qwen3", {"attention_bias": False, "max_window_layers": 36, "sliding_window": None, "rope_scaling": None}),
+    "DeepSeek-R1-0528-Qwen3": (
+        "qwen3",
+        {
+            "rope_scaling": {
+                "attn_factor": 0.8782488562869419,
+                "factor": 4.0,
+                "original_max_position_embeddings": 32768,
+                "rope_type": "yarn",
+            }
+        },
+    ),
+    "a test model": ("mistral", {"type_vocab_size": 16, "hidden_dropout_prob": 0.1, "is_decoder": True}),
+}
+"""Keys of released models' files that say more than shapes do."""
+
+
+@pytest.mark.parametrize(("family", "values"), OF_RELEASES.values(), ids=OF_RELEASES.keys())
+def test_configs_with_the_keys_of_released_models_are_read(tmp_path: Path, family: str, values: dict[str, Any]) -> None:
+    assert isinstance(read(tmp_path, family, **values), ModelConfig)
+
+
+def test_an_attn_factor_scales_what_yarn_says(tmp_path: Path) -> None:
+    """The factor of DeepSeek-R1-0528-Qwen3-8B undoes YaRN's own scale, so that attention is not scaled."""
+    family, values = OF_RELEASES["DeepSeek-R1-0528-Qwen3"]
+    config = read(tmp_path, family, **values)
+    assert isinstance(config, ModelConfig)
+    assert config.rope.attention_factor == pytest.approx(1.0, abs=1e-6)

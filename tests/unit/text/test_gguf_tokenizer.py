@@ -115,6 +115,14 @@ def test_known_ends_of_turns_end_an_answer_whatever_the_keys_say(tmp_path: Path)
     assert Tokenizer.load(file).eos_ids == {3, 5}
 
 
+@pytest.mark.parametrize(("kind", "ends"), [(1, {4}), (3, {3, 4}), (4, {3, 4})])
+def test_the_html_tag_of_struck_out_text_is_no_end_where_it_is_plain_text(tmp_path: Path, kind: int, ends: set[int]) -> None:
+    """Qwen's vocabulary has `</s>` as plain text; for Llama 2 it is the end."""
+    tokens = ["a", "b", "ab", "</s>", "<|im_end|>"]
+    file = write_gguf(tmp_path / "m.gguf", model="gpt2", tokens=tokens, types=[1, 1, 1, kind, 3], merges=["a b"], eos_token_id=4)
+    assert Tokenizer.load(file).eos_ids == ends
+
+
 def test_a_byte_level_vocabulary_without_merges_is_refused(tmp_path: Path) -> None:
     file = write_gguf(tmp_path / "m.gguf", model="gpt2", tokens=["a"], types=[1])
     with pytest.raises(ModelError, match="without merges: use the model's Hugging Face directory"):
