@@ -18,6 +18,7 @@ class Node:
         "lock_ref",
         "num_tokens",
         "parent",
+        "pin_ref",
         "priority",
         "queued",
         "serial",
@@ -40,6 +41,8 @@ class Node:
         """Times that `acquire` found it in its path."""
         self.priority = priority
         self.lock_ref = 0
+        self.pin_ref = 0
+        """Pins at or below it; each is one of its locks too."""
         self.queued: int | None = None
         """Class in which the eviction queue has an entry of it; None if it has none."""
         self.use: Use | None = None

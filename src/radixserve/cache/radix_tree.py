@@ -138,7 +138,8 @@ class RadixTree:
         assert at % self.page_size == 0
         cut = at * TOKEN_BYTES
         upper = Node(self._next_serial(), parent, node.key[:cut], node.slots[:at].copy(), node.last_access_time, node.priority)
-        upper.created, upper.hit_count, upper.lock_ref, upper.use = node.created, node.hit_count, node.lock_ref, node.use
+        upper.created, upper.hit_count, upper.use = node.created, node.hit_count, node.use
+        upper.lock_ref, upper.pin_ref = node.lock_ref, node.pin_ref
         parent.children[node.key[: self.page_bytes]] = upper
         node.key, node.value = node.key[cut:], node.slots[at:].copy()
         node.num_tokens -= at

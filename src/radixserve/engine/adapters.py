@@ -37,8 +37,8 @@ class NamedAdapters:
         self._weights = weights
         self.reader = AdapterReader(weights)
         self._loaded: dict[str, Loaded] = {}
-        self._leaving: set[int] = set()
-        """Numbers of those that are unloaded and still used. Only ever asked for one number."""
+        self._leaving: dict[int, int] = {}
+        """How many open requests use those that are unloaded and still used, by number. No request more will."""
         self._num_loads = 0
 
     @property
@@ -81,8 +81,11 @@ class NamedAdapters:
     def end(self, req: Req) -> None:
         """A request is gone: the adapter goes that was unloaded while it was the last to use it."""
         number = req.extra_key.adapter_load
-        if number in self._leaving and not self._num_using(number):
-            self._leaving.remove(number)
+        if number not in self._leaving:
+            return
+        self._leaving[number] -= 1
+        if not self._leaving[number]:
+            del self._leaving[number]
             self._drop_cached(number)
             self._weights.remove(number)
 
@@ -91,7 +94,7 @@ class NamedAdapters:
         number = self._loaded.pop(name).number
         done = f"{self._drop_cached(number)} cached tokens were dropped"
         if num_open := self._num_using(number):
-            self._leaving.add(number)
+            self._leaving[number] = num_open
             return f"{done}, {num_open} open requests end with it"
         self._weights.remove(number)
         return done

@@ -14,8 +14,8 @@ class GrammarQueue:
 
     def __init__(self, grammars: Grammars | None) -> None:
         self._grammars = grammars
-        self._waiting: dict[Grammar, list[Req]] = {}
-        """By what they wait for; a grammar that nobody waits for any more is here until it is compiled, if that has begun."""
+        self._waiting: dict[Grammar, dict[Req, None]] = {}
+        """In order, by what they wait for. One that nobody waits for any more is here until it is compiled, if that has begun."""
 
     def __len__(self) -> int:
         return sum(map(len, self._waiting.values()))
@@ -50,15 +50,15 @@ class GrammarQueue:
             _equip(req, compiled)
             return True
         if grammar not in self._waiting:
-            self._waiting[grammar] = []
+            self._waiting[grammar] = {}
             self._grammars.compile(grammar)
-        self._waiting[grammar].append(req)
+        self._waiting[grammar][req] = None
         return False
 
     def release(self, message: GrammarFinished) -> list[Req]:
         """Takes out who waited for this grammar, with their matchers unless it was refused. It may be that nobody does any more."""
         assert self._grammars is not None
-        reqs = self._waiting.pop(message.grammar, [])
+        reqs = list(self._waiting.pop(message.grammar, {}))
         if message.error is None:
             compiled = self._grammars.keep(message.grammar)
             for req in reqs:
@@ -70,7 +70,7 @@ class GrammarQueue:
         grammar = req.params.grammar
         if self._grammars is None or grammar is None or req not in self._waiting.get(grammar, ()):
             return False
-        self._waiting[grammar].remove(req)
+        del self._waiting[grammar][req]
         if not self._waiting[grammar] and self._grammars.give_up(grammar):
             del self._waiting[grammar]
         return True

@@ -34,8 +34,9 @@ class Pins:
         """
         ends = [node for node in self._cache.tree.walk_below(top) if not node.children] if subtree else [top]
         before, added = self.num_tokens, [node for node in ends if node.serial not in self._leases]
-        self._leases |= {node.serial: self._cache.hold(node) for node in added}
-        self.num_tokens = self._count()
+        for node in added:
+            self._leases[node.serial] = self._cache.hold(node)
+            self._add_to_path(node, 1)
         try:
             for req in reqs:
                 self.check(req)
@@ -47,7 +48,13 @@ class Pins:
 
     def unpin(self, top: Node) -> int:
         """Ends the pins at or below `top`; returns how many there were."""
-        serials = [node.serial for node in self._cache.tree.walk_below(top) if node.serial in self._leases]
+        serials = []
+        stack = [top]
+        while stack:
+            node = stack.pop()
+            if node.pin_ref:
+                serials += [node.serial] if node.serial in self._leases else []
+                stack += reversed(node.children.values())
         self._let_go(serials)
         return len(serials)
 
@@ -64,8 +71,9 @@ class Pins:
         cache = self._cache
         needed = -(-(req.prompt_len + max(req.max_tokens, 1) - 1) // cache.page_size) * cache.page_size
         walk = cache.tree.walk(cache.tree.find_root(req.extra_key), req.tokens(req.reusable_len))
-        pinned = self._pinned()
-        shared = sum(node.num_tokens for node in walk.path if node in pinned) + (walk.inside if walk.child in pinned else 0)
+        shared = sum(node.num_tokens for node in walk.path if node.pin_ref)
+        if walk.child is not None and walk.child.pin_ref:
+            shared += walk.inside
         if needed - shared > cache.num_slots - self.num_tokens:
             raise InvalidRequestError(
                 f"needs {needed} slots, of which {shared} are pinned already: the pool has {cache.num_slots}, {self.num_tokens} of "
@@ -74,18 +82,14 @@ class Pins:
 
     def _let_go(self, serials: list[int]) -> None:
         for serial in serials:
-            self._cache.release(self._leases.pop(serial))
-        self.num_tokens = self._count()
+            lease = self._leases.pop(serial)
+            self._add_to_path(lease.node, -1)
+            self._cache.release(lease)
 
-    def _pinned(self) -> set[Node]:
-        """Every node on the path of a pin."""
-        found: set[Node] = set()
-        for lease in self._leases.values():
-            node = lease.node
-            while node.parent is not None and node not in found:
-                found.add(node)
-                node = node.parent
-        return found
-
-    def _count(self) -> int:
-        return sum(node.num_tokens for node in self._pinned())
+    def _add_to_path(self, end: Node, number: int) -> None:
+        """Takes account of a pin at `end`, or of the end of one: of the nodes on its path, and of their tokens."""
+        node: Node | None = end
+        while node is not None:
+            before, node.pin_ref = node.pin_ref, node.pin_ref + number
+            self.num_tokens += node.num_tokens * (bool(node.pin_ref) - bool(before))
+            node = node.parent

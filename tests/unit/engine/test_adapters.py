@@ -20,6 +20,7 @@ from radixserve.ipc import (
 from radixserve.sampling_params import SamplingParams
 from radixserve.tokens import token_bytes
 from tests.hash_runner import hash_engine
+from tests.work import lines_run
 
 PROMPT = list(range(10))
 
@@ -123,6 +124,20 @@ def test_open_requests_end_with_the_adapter_that_they_began_with(how: str, end: 
     left = {"unload": set(), "replace": {2}}[how]
     assert weights.present == left
     assert {key.adapter_load for key in engine.cache.tree.roots} == left
+
+
+def test_the_end_of_a_request_costs_no_look_at_the_others_once_an_adapter_is_unloaded() -> None:
+    works = []
+    for num_open in (3, 100):
+        engine = loaded("a")
+        for number in range(num_open):
+            engine.receive(GenerateRequest(str(number), token_bytes(PROMPT), SamplingParams(max_tokens=4), adapter="a"))
+        engine.receive(UnloadAdapter("u", "a"))
+        engine.step()
+        req = next(iter(engine._reqs.values()))
+        del engine._reqs[req.rid]
+        works.append(lines_run(engine._adapters.end, req))
+    assert works[1] == works[0]
 
 
 def test_nothing_of_an_adapter_that_left_stays_pinned() -> None:

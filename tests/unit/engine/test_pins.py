@@ -1,13 +1,19 @@
 """What is pinned leaves room: whoever is taken in can run, even beside all pins, and whoever fits is taken in."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from radixserve.cache.prefix_cache import PrefixCache
 from radixserve.engine.engine import Engine
 from radixserve.ipc import CacheCommand, GenerateRequest
+from radixserve.req import Req
 from radixserve.sampling_params import SamplingParams
+from radixserve.scheduler.pins import Pins
 from radixserve.tokens import token_bytes
 from tests.hash_runner import hash_engine, solo
 from tests.traffic import Traffic
+from tests.work import lines_run
 
 PINNED = list(range(1, 9))
 
@@ -91,3 +97,63 @@ def test_what_pins_share_is_counted_once_and_so_is_what_is_above_them(engine: En
     engine.receive(CacheCommand("pin", "pin", second))
     traffic.step()
     assert engine.pins.num_tokens == engine.cache.protected_size == 10
+
+
+def put(cache: PrefixCache, tokens: list[int]) -> None:
+    """Caches some tokens."""
+    lease = cache.acquire(token_bytes(tokens))
+    cache.extend(lease, len(tokens))
+    cache.publish(lease, token_bytes(tokens), len(tokens))
+    cache.release(lease)
+
+
+ACTIONS = st.sampled_from(["put", "pin", "subtree", "unpin"])
+
+
+@given(st.lists(st.tuples(ACTIONS, st.lists(st.integers(0, 2), min_size=1, max_size=6))))
+def test_the_count_of_pinned_tokens_is_that_of_all_paths(actions: list[tuple[str, list[int]]]) -> None:
+    """Splits, pins below pins and their ends: nobody else locks anything, so what is locked is what is pinned."""
+    cache = PrefixCache(1_000)
+    pins = Pins(cache)
+    for action, tokens in actions:
+        node = cache.end_of_match(token_bytes(tokens))
+        if action == "put":
+            put(cache, tokens)
+        elif node is not None and action == "unpin":
+            pins.unpin(node)
+        elif node is not None:
+            pins.pin(node, [], subtree=action == "subtree")
+        assert pins.num_tokens == cache.protected_size
+        assert all(bool(node.pin_ref) == bool(node.lock_ref) for _, node in cache.walk())
+        cache.check()
+    pins.clear()
+    assert pins.num_tokens == cache.protected_size == 0
+
+
+def test_a_request_is_checked_against_its_own_path_however_many_pins_there_are() -> None:
+    cache = PrefixCache(10_000)
+    pins = Pins(cache)
+    req = Req("r", 0, token_bytes([1, 2, 3, 4]), 4, SamplingParams(max_tokens=4), 4, frozenset())
+    works = []
+    for first in range(100):
+        put(cache, [first, 2, 3])
+        node = cache.end_of_match(token_bytes([first, 2, 3]))
+        assert node is not None
+        pins.pin(node, [])
+        works.append(lines_run(pins.check, req))
+    assert works[-1] == works[1]
+
+
+def test_a_pin_ends_without_a_walk_of_what_is_not_pinned() -> None:
+    works = []
+    for num_other in (2, 200):
+        cache = PrefixCache(10_000)
+        pins = Pins(cache)
+        for other in range(num_other):
+            put(cache, [1, *range(10, 10 + other)])
+        put(cache, [1, 2])
+        node = cache.end_of_match(token_bytes([1]))
+        assert node is not None
+        pins.pin(node, [])
+        works.append(lines_run(pins.unpin, node))
+    assert works[1] == works[0]
