@@ -11,6 +11,7 @@ from radixserve.model_files import is_regular, read_json, reading, shown
 from radixserve.text.spec import TokenizerSpec
 
 _ROLES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 
 def load_directory(path: Path) -> TokenizerSpec:
@@ -27,10 +28,9 @@ def load_directory(path: Path) -> TokenizerSpec:
 
 
 def _spec(path: Path, backend: Backend) -> TokenizerSpec:
-    config = _read_json(path / "tokenizer_config.json")
+    config = _read_config(path)
     _add_tokens(backend, path, config)
     special_tokens = {role: text for role in _ROLES if (text := _token_text(config.get(role))) is not None}
-    _read_special_tokens_map(path, special_tokens)
     bos, eos = special_tokens.get("bos_token"), special_tokens.get("eos_token")
     bos_id = backend.token_to_id(bos) if bos is not None else None
     eos_id = backend.token_to_id(eos) if eos is not None else None
@@ -49,43 +49,59 @@ def _read_json(path: Path) -> dict[str, Any]:
     return read_json(path, missing_ok=True)
 
 
+def _read_config(path: Path) -> dict[str, Any]:
+    """tokenizer_config.json. What the older special_tokens_map.json says comes before it, as in transformers, which reads that
+    file where the config lists no `added_tokens_decoder`."""
+    config = _read_json(path / "tokenizer_config.json")
+    if config.get("added_tokens_decoder") is None:
+        config |= {key: value for key, value in _read_json(path / "special_tokens_map.json").items() if value is not None}
+    if config.get("split_special_tokens"):
+        raise ModelError(
+            f"{shown(path)} has split_special_tokens in its tokenizer_config.json: it is not supported; set it to false"
+        )
+    return config
+
+
 def _add_tokens(backend: Backend, path: Path, config: dict[str, Any]) -> None:
-    """Adds the tokens that only the files around tokenizer.json name, under the ids that these give them, as transformers does."""
-    numbered = dict(_read_json(path / "added_tokens.json"))
-    special = set()
-    for token_id, token in (config.get("added_tokens_decoder") or {}).items():
-        numbered[token["content"]] = int(token_id)
-        if token.get("special"):
-            special.add(token["content"])
-    for source in (config, _read_json(path / "special_tokens_map.json")):
-        for name in ("additional_special_tokens", "extra_special_tokens"):
-            extra = source.get(name) or []
-            texts = map(_token_text, extra.values() if isinstance(extra, dict) else extra)
-            special.update(text for text in texts if text)
-    unnumbered = sorted(special - numbered.keys(), key=lambda text: (backend.token_to_id(text) is None, text))
-    for text, token_id in [*sorted(numbered.items(), key=lambda item: item[1]), *((text, None) for text in unnumbered)]:
-        known = backend.token_to_id(text)
-        if known is None or (text in special and known not in backend.get_added_tokens_decoder()):
-            backend.add_tokens([AddedToken(text, special=text in special, normalized=False)])
-        if token_id is not None and backend.token_to_id(text) != token_id:
+    """Adds the tokens that only the files around tokenizer.json name, in the order and with the flags of transformers: those that
+    have a number by it, then roles, other names that end in `_token`, and the rest as they are listed."""
+    extra = config.get("extra_special_tokens") or config.get("additional_special_tokens") or []
+    named = [config.get(role) for role in _ROLES]
+    named += [value for key, value in config.items() if key.endswith("_token") and key not in _ROLES and isinstance(value, str)]
+    special = [_added_token(token) for token in [*named, *(extra.values() if isinstance(extra, dict) else extra)] if token]
+    numbered = _numbered_tokens(backend, path, config, {token.content for token in special})
+    backend.add_tokens([token for _, token in sorted(numbered.items(), key=lambda item: item[0])])
+    added = {token.content for token in backend.get_added_tokens_decoder().values()}
+    backend.add_tokens([token for token in special if token.content not in added])
+    for token_id, token in numbered.items():
+        if (known := backend.token_to_id(token.content)) != token_id:
             raise ModelError(
-                f"{shown(path)} gives the token {shown(repr(text))} the id {token_id}, and tokenizer.json leaves it "
-                f"{backend.token_to_id(text)}: the files don't belong together; download the model again"
+                f"{shown(path)} gives the token {shown(repr(token.content))} the id {token_id}, and tokenizer.json leaves it "
+                f"{known}: the files don't belong together; download the model again"
             )
+
+
+def _numbered_tokens(backend: Backend, path: Path, config: dict[str, Any], special: set[str]) -> dict[int, AddedToken]:
+    """Of `added_tokens_decoder`, whose flags count more than those of tokenizer.json; without it of added_tokens.json, which has
+    none. `special`: texts that are special tokens elsewhere."""
+    if (listed := config.get("added_tokens_decoder")) is not None:
+        return {int(token_id): _added_token(token, special=False) for token_id, token in listed.items()}
+    stated = _read_json(path / "added_tokens.json")
+    known = {token.content: token for token in backend.get_added_tokens_decoder().values()}
+    return {token_id: known.get(text) or _added_token(text, special=text in special) for text, token_id in stated.items()}
+
+
+def _added_token(value: Any, *, special: bool = True) -> AddedToken:
+    """A token that is written as its text, or as an object with its text and flags. `special` where they don't say it."""
+    if isinstance(value, str):
+        value = {"content": value}
+    return AddedToken(value["content"], **{"special": special} | {flag: value[flag] for flag in _FLAGS if flag in value})
 
 
 def _token_text(value: Any) -> str | None:
     """A special token is written as its text or as an object with its text in `content`."""
     text = value.get("content") if isinstance(value, dict) else value
     return text if isinstance(text, str) else None
-
-
-def _read_special_tokens_map(path: Path, special_tokens: dict[str, str]) -> None:
-    """Adds what only the older file special_tokens_map.json says."""
-    for role, value in _read_json(path / "special_tokens_map.json").items():
-        text = _token_text(value)
-        if role in _ROLES and text is not None:
-            special_tokens.setdefault(role, text)
 
 
 def _ensure_bos(backend: Backend, bos: str | None, bos_id: int | None, config: dict[str, Any]) -> None:
