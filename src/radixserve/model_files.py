@@ -25,8 +25,8 @@ def shown(text: object) -> str:
 
 
 @contextmanager
-def reading(path: Path | str, remedy: str = "download it again") -> Iterator[None]:
-    """Makes a ModelError of whatever reading `path` raises. Errors of ours pass as they are.
+def reading(path: Path | str, remedy: str = "download it again", kind: type[RadixServeError] = ModelError) -> Iterator[None]:
+    """Makes an error of `kind` of whatever reading `path` raises. Errors of ours pass as they are.
 
     Parsers of headers and JSON raise a dozen kinds of exceptions on broken input, and some libraries panic.
     """
@@ -37,7 +37,7 @@ def reading(path: Path | str, remedy: str = "download it again") -> Iterator[Non
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":  # what Rust's libraries raise
             raise
-        raise ModelError(f"{shown(path)} is broken: {shown(f'{type(error).__name__}: {error}')}; {remedy}") from error
+        raise kind(f"{shown(path)} is broken: {shown(f'{type(error).__name__}: {error}')}; {remedy}") from error
 
 
 def is_regular(path: Path) -> bool:

@@ -13,6 +13,7 @@ import numpy as np
 from radixserve.cache.eviction import POLICIES
 from radixserve.config import EngineConfig, Order
 from radixserve.errors import ConfigError
+from radixserve.model_files import reading
 from radixserve.routing.policies import POLICIES as ROUTERS
 from radixserve.routing.router import Router
 from radixserve.scheduler.admission import ORDERS
@@ -89,11 +90,12 @@ def read(path: Path) -> Subject:
     if read_header(path) is None:
         subject = Subject(from_trace(read_trace(path)), EngineConfig(), None)
     else:
-        recording = Recording(path)
-        replay = Replay(recording)
-        replay.run()
-        config = msgspec.convert(recording.header.settings, EngineConfig)
-        subject = Subject(from_recording(recording), config, recording.header.limits.num_slots, replay.num_steps)
+        with reading(path, "record it again", ConfigError):
+            recording = Recording(path)
+            replay = Replay(recording)
+            replay.run()
+            config = msgspec.convert(recording.header.settings, EngineConfig)
+            subject = Subject(from_recording(recording), config, recording.header.limits.num_slots, replay.num_steps)
     if not subject.requests:
         raise ConfigError(f"{path} has no request that was answered: there is nothing to simulate")
     return subject
