@@ -22,10 +22,10 @@ help: ## List the targets.
 
 setup: $(VENV)/installed ## Make .venv and install RadixServe and its tools in it.
 
-serve: setup ## Bring the default model and serve it on 127.0.0.1:8000.
+serve: $(VENV)/serving ## Download the default model and serve it on 127.0.0.1:8000.
 	$(BIN)/radixserve serve $(ARGS)
 
-demo: setup ## Show what the cache is worth, in under two minutes.
+demo: $(VENV)/serving ## Show what the cache is worth, in under two minutes.
 	$(BIN)/radixserve demo --quick $(ARGS)
 
 test: $(VENV)/model ## Run the tests, without those marked slow.
@@ -57,21 +57,37 @@ docs: setup ## Write the parts of docs/ that are made from the code.
 
 $(VENV)/torch:
 	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'RadixServe needs Python 3.11 or newer: set PYTHON')"
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet "$(TORCH)"
+	@echo "making $(VENV), and installing torch in it: some 200 MB (2 GB with CUDA)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install --quiet "pip>=25.1"
+	@$(BIN)/pip install --quiet "$(TORCH)"
 	@touch $@
 
-$(VENV)/installed: $(VENV)/torch pyproject.toml constraints.txt CMakeLists.txt $(CPP)
-	$(BIN)/pip install --quiet -c constraints.txt -e ".[dev]"
+# What serving needs.
+$(VENV)/serving: $(VENV)/torch pyproject.toml constraints.txt CMakeLists.txt $(CPP)
+	@echo "building the kernels, and installing RadixServe: about a minute"
+	@$(BIN)/pip install --quiet -c constraints.txt -e .
 	@touch $@
 
-# Tests never download: the default model is brought once, beforehand.
-$(VENV)/model: $(VENV)/installed
+# What most changes need.
+$(VENV)/installed: $(VENV)/serving
+	@echo "installing what checks and tests need"
+	@$(BIN)/pip install --quiet -c constraints.txt --group dev
+	@touch $@
+
+# What all tests need: clients of the API, Ray, a driver of browsers.
+$(VENV)/tested: $(VENV)/installed
+	@echo "installing the clients, Ray and the browser's driver that tests use"
+	@$(BIN)/pip install --quiet -c constraints.txt --group test
+	@touch $@
+
+# Tests never download: the default model is downloaded once, beforehand.
+$(VENV)/model: $(VENV)/tested
 	$(BIN)/radixserve pull
 	@touch $@
 
 # What can't be installed is said here, and its tests are skipped.
-$(VENV)/lm-eval: $(VENV)/installed
+$(VENV)/lm-eval: $(VENV)/tested
 	@echo "installing lm-evaluation-harness"
 	@if $(BIN)/pip install --quiet -c constraints.txt "lm-eval[hf,api]"; then touch $@; \
 	else echo "lm-evaluation-harness can't be installed: its test is skipped"; fi

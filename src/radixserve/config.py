@@ -129,7 +129,7 @@ class ReplicaConfig:
     """Several engines behind one address."""
 
     replicas: int = 1
-    """Engines with a cache each that share the requests; for more than one: pip install 'radixserve[ray]'."""
+    """Engines with a cache each that share the requests; for more than one: pip install 'ray[serve]>=2.60,<2.61'."""
 
     router: Literal["prefix", "round-robin", "least-loaded", "random"] = "prefix"
     """Which replica gets a request. prefix: the one that has to compute least for it, weighed against what is queued there."""

@@ -77,7 +77,7 @@ def test_ray_is_not_installed(capsys: pytest.CaptureFixture[str], monkeypatch: p
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "ray", None)
     line = run(capsys, "--replicas", "2")
-    assert line == "radixserve: --replicas needs Ray, and ray is missing: pip install 'radixserve[ray]'"
+    assert line == "radixserve: --replicas needs Ray, and ray is missing: pip install 'ray[serve]>=2.60,<2.61'"
 
 
 @pytest.mark.slow

@@ -32,5 +32,5 @@ def serve(
     try:
         from radixserve.replicas.local import serve_replicas
     except ModuleNotFoundError as error:
-        raise ConfigError(f"--replicas needs Ray, and {error.name} is missing: pip install 'radixserve[ray]'") from error
+        raise ConfigError(f"--replicas needs Ray, and {error.name} is missing: pip install 'ray[serve]>=2.60,<2.61'") from error
     return serve_replicas(engine, server, replicas)

@@ -2,8 +2,10 @@
 
 try:
     from radixserve.kernels import _native
-except ImportError as error:
-    NOT_BUILT: str | None = f"the native extension was not built ({error}); see docs/install.md"
+except ImportError:
+    NOT_BUILT: str | None = (
+        "the native extension was not built: there was no C++ compiler when RadixServe was installed; install one, and RadixServe again"
+    )
 else:
     NOT_BUILT = None
 

@@ -1,6 +1,6 @@
 """OpenTelemetry traces: one span a request for work, child of the caller's span if it sent one (`traceparent`).
 
-They are on when the extra `radixserve[otel]` is installed and the standard variables name a place to send them to; everything else
+They are on when the OpenTelemetry SDK is installed (the extra `otel`) and the standard variables name a place to send them to; everything else
 (endpoint, headers, service name, sampling) is read from these variables by OpenTelemetry itself. Spans are sent in batches by a
 thread of their own and never hold up a request.
 """
@@ -95,7 +95,8 @@ def make_tracer(model: str) -> Tracer | None:
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError:
-        logger.warning("%s is set, but OpenTelemetry is not installed: no traces; pip install 'radixserve[otel]'", asked)
+        remedy = "pip install opentelemetry-sdk opentelemetry-exporter-otlp-proto-http"
+        logger.warning("%s is set, but OpenTelemetry is not installed: no traces; %s", asked, remedy)
         return None
     provider = TracerProvider(resource=Resource({SERVICE_NAME: "radixserve"}).merge(OTELResourceDetector().detect()))
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
