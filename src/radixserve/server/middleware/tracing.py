@@ -1,8 +1,8 @@
 """OpenTelemetry traces: one span a request for work, child of the caller's span if it sent one (`traceparent`).
 
-They are on when the OpenTelemetry SDK is installed (the extra `otel`) and the standard variables name a place to send them to; everything else
-(endpoint, headers, service name, sampling) is read from these variables by OpenTelemetry itself. Spans are sent in batches by a
-thread of their own and never hold up a request.
+They are on when the OpenTelemetry SDK is installed (the extra `otel`) and the standard variables name a place to send them to;
+everything else (endpoint, headers, service name, sampling) is read from these variables by OpenTelemetry itself. Spans are sent
+in batches by a thread of their own and never hold up a request.
 """
 
 import logging
