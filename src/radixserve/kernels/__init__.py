@@ -4,7 +4,7 @@ try:
     from radixserve.kernels import _native
 except ImportError:
     NOT_BUILT: str | None = (
-        "the native extension was not built: there was no C++ compiler when RadixServe was installed; install one, and RadixServe again"
+        "the native extension was not built: there was no C++ compiler when RadixServe was installed; install one, then RadixServe"
     )
 else:
     NOT_BUILT = None
