@@ -284,7 +284,9 @@ class CacheMachine(RuleBasedStateMachine):
         top = data.draw(st.sampled_from([node for _, node in self.cache.walk()]))
         below, protected = list(self.cache.tree.walk_below(top)), self.cache.protected_size
         unlocked = sum(node.num_tokens for node in below if not node.lock_ref)
-        assert self.cache.evict_below(top) == unlocked
+        pruning = self.cache.evict_below(top)
+        assert (pruning.is_done, pruning.evicted) == (True, unlocked)
+        assert pruning.kept == sum(node.num_tokens for node in below if node.lock_ref)
         assert self.cache.protected_size == protected
         assert not any(node.parent for node in below if not node.lock_ref)
 

@@ -82,13 +82,10 @@ class Evictor:
             if not self.free_detached(1):
                 break
 
-    def evict_below(self, top: Node, clock: int) -> int:
-        """Removes `top` and everything below it but what is locked; returns the number of tokens evicted."""
-        unlocked = [node for node in self._tree.walk_below(top) if not node.lock_ref]
-        for node in reversed(unlocked):
-            self._remove(node, clock, None)
-            self.queue.remove(node)
-        return sum(node.num_tokens for node in unlocked)
+    def remove(self, leaf: Node, clock: int) -> None:
+        """Evicts an unlocked leaf out of turn."""
+        self._remove(leaf, clock, None)
+        self.queue.remove(leaf)
 
     def _cut(self, leaf: Node, needed: int) -> None:
         """Splits off what may stay of a leaf whose end is enough for `needed` tokens; `leaf` is the end then."""

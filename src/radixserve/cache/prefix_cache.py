@@ -11,11 +11,13 @@ Invariants:
 - Nothing depends on wall-clock time, on the order of a set, or on addresses: the same calls give the same slots and victims.
 """
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 import radixserve.cache.learned  # noqa: F401 - it registers a policy
+from radixserve.cache import evictor
 from radixserve.cache.audit import audit
 from radixserve.cache.events import (
     Acquired,
@@ -34,6 +36,7 @@ from radixserve.cache.evictor import LEAST_TAIL, Evictor
 from radixserve.cache.followed import FollowedMatch
 from radixserve.cache.lease import Lease, Match
 from radixserve.cache.node import Node, Root
+from radixserve.cache.pruning import Pruning
 from radixserve.cache.radix_tree import RadixTree, Walk
 from radixserve.cache.slot_pool import SlotPool, Slots
 from radixserve.errors import BusyError, LockError, OutOfSlotsError
@@ -67,6 +70,8 @@ class PrefixCache:
         self.listeners: list[CacheListener] = []
         """Called with every event, in this order."""
         self.evictor = Evictor(self.tree, self.pool, make_policy(policy), self.listeners, least_tail)
+        self._prunings: deque[Pruning] = deque()
+        """Those that are not done."""
         self._clock = -1
         self._request_size = 0
 
@@ -299,9 +304,13 @@ class PrefixCache:
         """Tokens in the tree that nobody holds."""
         return self.tree.evictable_size - self.tree.detached_size
 
-    def evict_below(self, top: Node) -> int:
-        """Removes `top` and everything below it but what is locked; returns the number of tokens evicted."""
-        return self.evictor.evict_below(top, self._clock)
+    def evict_below(self, *tops: Node) -> Pruning:
+        """Removes `tops` and everything below them but what is locked: a portion now, and the rest when `tidy` is called."""
+        pruning = Pruning(self.tree, self.evictor, tops)
+        pruning.go_on(evictor.PORTION, self._clock)
+        if not pruning.is_done:
+            self._prunings.append(pruning)
+        return pruning
 
     def flush(self) -> int:
         """Empties every namespace; returns the number of tokens dropped. Raises BusyError while any request holds a lease.
@@ -319,12 +328,16 @@ class PrefixCache:
 
     @property
     def is_tidy(self) -> bool:
-        """Whether nothing that was flushed waits to be taken apart."""
-        return not self.tree.detached
+        """Whether `tidy` would do nothing."""
+        return not self.tree.detached and not self._prunings
 
     def tidy(self) -> None:
-        """Gives the pool back a portion of the slots that were flushed, in a few milliseconds."""
+        """Goes on with what `flush` and `evict_below` left to do, for a few milliseconds."""
         self.evictor.free_some_detached()
+        if self._prunings:
+            self._prunings[0].go_on(evictor.PORTION, self._clock)
+            if self._prunings[0].is_done:
+                self._prunings.popleft()
 
     def walk(self) -> Iterator[tuple[int, Node]]:
         """(depth, node) of every node but the roots, parents first; a root's child has depth 0. Don't change the tree meanwhile."""

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from radixserve.cache.prefix_cache import PrefixCache
+from radixserve.cache.pruning import Pruning
 from radixserve.engine.adapter_reader import AdapterReader, AdapterWeights
 from radixserve.errors import InvalidRequestError, ModelError
 from radixserve.ipc import CommandResult, LoadAdapter, RequestFailed, UnloadAdapter
@@ -92,21 +93,20 @@ class NamedAdapters:
     def _unload(self, name: str) -> str:
         """Returns what was done."""
         number = self._loaded.pop(name).number
-        done = f"{self._drop_cached(number)} cached tokens were dropped"
+        dropped = self._drop_cached(number)
+        done = f"{dropped.evicted} cached tokens were dropped" + ("" if dropped.is_done else " so far, and the others are")
         if num_open := self._num_using(number):
             self._leaving[number] = num_open
             return f"{done}, {num_open} open requests end with it"
         self._weights.remove(number)
         return done
 
-    def _drop_cached(self, number: int) -> int:
-        """Drops what no request uses of that which was cached with a load; returns the tokens."""
-        dropped = 0
-        for extra_key, root in list(self._cache.tree.roots.items()):
-            if extra_key.adapter_load == number:
-                self._pins.unpin(root)
-                dropped += sum(self._cache.evict_below(child) for child in list(root.children.values()))
-        return dropped
+    def _drop_cached(self, number: int) -> Pruning:
+        """Drops what no request uses of that which was cached with a load: begins to, if it is much."""
+        roots = [root for extra_key, root in self._cache.tree.roots.items() if extra_key.adapter_load == number]
+        for root in roots:
+            self._pins.unpin(root)
+        return self._cache.evict_below(*(child for root in roots for child in root.children.values()))
 
     def _num_using(self, number: int) -> int:
         return sum(req.extra_key.adapter_load == number for req in self._reqs.values())

@@ -1,9 +1,11 @@
 """What an operator does to an engine: flush, pin, unpin, evict, watch, load weights. Applied in order like every other message."""
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from radixserve.cache.node import Node
+from radixserve.cache.pruning import Pruning
 from radixserve.engine.adapters import NamedAdapters
 from radixserve.engine.weights import WeightsReader
 from radixserve.errors import InvalidRequestError, ModelError
@@ -33,6 +35,19 @@ class _Sweep:
     evicted: int = 0
 
 
+@dataclass(slots=True)
+class _Evicting:
+    """An eviction that was begun, and is answered when it is done."""
+
+    rid: str
+    pruning: Pruning
+
+    def result(self) -> CommandResult:
+        evicted, kept = self.pruning.evicted, self.pruning.kept
+        why = f"; {kept} are in use or pinned and stay" if kept else ""
+        return CommandResult(self.rid, f"evicted {evicted} tokens{why}", {"evicted_tokens": evicted, "kept_tokens": kept})
+
+
 class CacheCommands:
     """CacheCommands on one engine. `reqs`: its open requests, kept up to date by it."""
 
@@ -46,20 +61,21 @@ class CacheCommands:
         self._adapters = adapters
         self._weights = weights
         self._watch: Watch | None = None
-        self._sweeps: list[_Sweep] = []
+        self._sweeps: deque[_Sweep] = deque()
+        self._evictions: deque[_Evicting] = deque()
 
-    def carry_out(self, message: CacheCommand) -> CommandResult | RequestFailed:
-        """Does what the message says and reports it."""
+    def carry_out(self, message: CacheCommand) -> list[EngineOutput]:
+        """Does what the message says and reports it; or begins an eviction, which `tidy` goes on with."""
         try:
             match message.act:
                 case "pin":
-                    return self._pin(message)
+                    return [self._pin(message)]
                 case "unpin":
-                    return self._unpin(message)
+                    return [self._unpin(message)]
                 case "evict":
                     return self._evict(message)
         except InvalidRequestError as error:
-            return RequestFailed(message.rid, "invalid_request", error.message, error.param, error.code)
+            return [RequestFailed(message.rid, "invalid_request", error.message, error.param, error.code)]
 
     def flush(self, message: FlushRequest) -> list[EngineOutput]:
         """Empties the tree, pins included, if no request is open; or begins to evict what is unused, which `tidy` goes on with."""
@@ -76,16 +92,19 @@ class CacheCommands:
         return self._cache.is_tidy and not self._sweeps
 
     def tidy(self) -> list[EngineOutput]:
-        """Does a portion of what flushes left to do; answers those that are done."""
+        """Does a portion of what flushes and evictions left to do; answers those that are done."""
         self._cache.tidy()
-        if not self._sweeps:
-            return []
-        sweep = self._sweeps[0]
+        answers: list[EngineOutput] = []
+        while self._evictions and self._evictions[0].pruning.is_done:
+            answers.append(self._evictions.popleft().result())
+        return answers + (self._sweep(self._sweeps[0]) if self._sweeps else [])
+
+    def _sweep(self, sweep: _Sweep) -> list[EngineOutput]:
         evicted = self._cache.evict_some(sweep.wanted - sweep.evicted)
         sweep.evicted += evicted
         if evicted and sweep.evicted < sweep.wanted:
             return []
-        del self._sweeps[0]
+        self._sweeps.popleft()
         kept = self._cache.protected_size
         figures = {"evicted_tokens": sweep.evicted, "kept_tokens": kept}
         return [CommandResult(sweep.rid, f"flushed {sweep.evicted} tokens; {kept} are in use or pinned and stay", figures)]
@@ -142,12 +161,12 @@ class CacheCommands:
         figures = {"ended_pins": number, "pinned_tokens": self.pins.num_tokens}
         return CommandResult(message.rid, f"ended {number} pins; {self.pins.num_tokens} tokens are still pinned", figures)
 
-    def _evict(self, message: CacheCommand) -> CommandResult:
-        top = self._find(message.node)
-        evicted = self._cache.evict_below(top)
-        kept = sum(node.num_tokens for node in self._cache.tree.walk_below(top)) if top.parent is not None else 0
-        why = f"; {kept} are in use or pinned and stay" if kept else ""
-        return CommandResult(message.rid, f"evicted {evicted} tokens{why}", {"evicted_tokens": evicted, "kept_tokens": kept})
+    def _evict(self, message: CacheCommand) -> list[EngineOutput]:
+        eviction = _Evicting(message.rid, self._cache.evict_below(self._find(message.node)))
+        if eviction.pruning.is_done:
+            return [eviction.result()]
+        self._evictions.append(eviction)
+        return []
 
     def _find(self, serial: int | None) -> Node:
         if serial is not None and (node := self._cache.tree.nodes.get(serial)) is not None:

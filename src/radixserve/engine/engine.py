@@ -201,7 +201,7 @@ class Engine:
             case GrammarFinished():
                 return self._start_compiled(message)
             case CacheCommand():
-                return [self._acts.carry_out(message)]
+                return self._acts.carry_out(message)
             case WatchRequest():
                 return list(self._acts.watch(message.on))
             case ReportPages():
