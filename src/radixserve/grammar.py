@@ -20,7 +20,7 @@ class Matcher(Protocol):
 
     @property
     def fault(self) -> str:
-        """Why the matcher can't go on: a limit of the library was hit. Empty while it can; then its masks are empty too."""
+        """Why the matcher can't go on, and a remedy: its work reached a limit. Empty while it can; then its masks are empty too."""
 
     def fill_mask(self, mask: np.ndarray) -> None:
         """Writes which tokens may come next: one bit a token, lowest first, into `mask`, int32 [ceil(V / 32)]."""

@@ -16,6 +16,8 @@ MIN_REPETITION_PENALTY = 0.01
 MAX_STOP_LEN = 1024
 """In characters. Each of `n` choices carries its own."""
 MAX_LOGIT_BIAS = 1024
+MAX_GRAMMAR_BYTES = 256 * 1024
+"""Of the source of a grammar in UTF-8: what reads it may not hold the interpreter for long."""
 SEED_LIMIT = 2**63
 
 
@@ -26,6 +28,13 @@ class Grammar(msgspec.Struct, frozen=True):
 
     kind: Literal["json_object", "json_schema", "regex", "ebnf", "choice", "structural_tag"]
     source: str = ""
+
+    def validate(self) -> None:
+        """Raises InvalidRequestError (param "grammar") where the source is too large."""
+        size = len(self.source.encode(errors="surrogatepass"))
+        if size > MAX_GRAMMAR_BYTES:
+            message = f"the {self.kind} has {size} bytes: at most {MAX_GRAMMAR_BYTES} are allowed; make it smaller"
+            raise InvalidRequestError(message, param="grammar")
 
 
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -108,6 +117,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
             if count is not None:
                 _check_int(name, count, 0, MAX_TOP_LOGPROBS)
         _check_int("logprob_start_len", self.logprob_start_len, 0, None)
+        if self.grammar is not None:
+            self.grammar.validate()
 
 
 def _check_int(name: str, value: int, low: int, high: int | None) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -198,3 +199,38 @@ def test_a_schema_that_holds_half_a_character_is_refused_by_field(server: Runnin
     assert reply.status_code == 400
     assert "half of a character" in reply.text
     assert "guided_json" in reply.text or path == "/generate"
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"guided_choice": ["x" * 300_000]}, "guided_choice"),
+        ({"regex": "x" * 300_000}, "regex"),
+        ({"ebnf": 'root ::= "' + "x" * 300_000 + '"'}, "ebnf"),
+        ({"guided_json": {"enum": ["x" * 300_000]}}, "guided_json"),
+        ({"response_format": {"type": "json_schema", "json_schema": {"schema": {"const": "x" * 300_000}}}}, "response_format"),
+    ],
+    ids=["choice", "regex", "ebnf", "schema", "format"],
+)
+def test_a_grammar_that_is_too_large_is_refused_by_the_field_that_brought_it(
+    server: RunningServer, fields: dict[str, Any], param: str
+) -> None:
+    reply = server.post(COMPLETIONS, prompt="Once", max_tokens=4, **fields)
+    assert reply.status_code == 400
+    assert reply.json()["error"]["param"] == param
+    assert "bytes: at most 262144 are allowed" in reply.json()["error"]["message"]
+
+
+def test_many_answers_in_an_ambiguous_language_end_themselves_alone(server: RunningServer) -> None:
+    """Each takes more work a token, up to the limit on it; another's answer is what it is without them."""
+    ambiguous = {"ebnf": "root ::= x\nx ::= x x | [a-z] | x x x", "n": 4, "temperature": 1, "seed": 3, "ignore_eos": True}
+    plain = {"prompt": "Twice", "max_tokens": 8, "temperature": 0, "ignore_eos": True}
+    alone = server.post(COMPLETIONS, **plain).json()["choices"][0]["text"]
+    with ThreadPoolExecutor(2) as threads:
+        dear = threads.submit(server.post, COMPLETIONS, prompt="Once", max_tokens=280, **ambiguous)
+        other = threads.submit(server.post, COMPLETIONS, **plain)
+        assert other.result().json()["choices"][0]["text"] == alone
+        reply = dear.result()
+    assert reply.status_code == 400
+    assert "takes more work than is allowed" in reply.json()["error"]["message"]
+    server.wait_idle()

@@ -81,7 +81,7 @@ class Answer:
             message = f"the model's logits at position {position} are not numbers: nothing can be sampled from them"
             return RequestFailed(req.rid, "internal", message)
         if fault := req.matcher.fault:
-            message = f"the grammar became too costly at position {position}: {fault}; simplify it"
+            message = f"the grammar became too costly at position {position}: {fault}"
             return RequestFailed(req.rid, "invalid_request", message, "grammar")
         if len(req.output_ids) < req.params.min_tokens:
             message = f"min_tokens is {req.params.min_tokens}: the grammar allows only what would end the answer before; lower it"

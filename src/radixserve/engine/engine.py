@@ -259,6 +259,7 @@ class Engine:
             answer = self._answers[req.rid]
             if token_id < 0 or (req.matcher is not None and not req.matcher.accept(token_id)):
                 self._end(req, "error")
+                self._grammars.fail(req)
                 outputs.append(answer.failure())
                 continue
             if req.max_tokens == 0:  # only its prompt was wanted

@@ -75,6 +75,11 @@ class GrammarQueue:
             del self._waiting[grammar]
         return True
 
+    def fail(self, req: Req) -> None:
+        """Forgets the grammar of a request that got no token: the copies of a matcher share its end, and new ones mustn't."""
+        if self._grammars is not None and req.params.grammar is not None:
+            self._grammars.forget(req.params.grammar)
+
     def forced(self, req: Req) -> list[int]:
         """The tokens that a request's grammar forces next and that needn't be computed one by one; none without a grammar."""
         return self._grammars.forced(req) if self._grammars is not None and req.matcher is not None else []

@@ -96,6 +96,10 @@ class Grammars:
             self._kept.popitem(last=False)
         return compiled
 
+    def forget(self, grammar: Grammar) -> None:
+        """Who asks for this grammar from now on gets it compiled again; those who have it keep it."""
+        self._kept.pop(grammar, None)
+
     def forced(self, req: Req) -> list[int]:
         """The tokens that must come next, as the tokenizer would write them; none where each is to be computed by itself.
 

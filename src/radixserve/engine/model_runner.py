@@ -1,7 +1,7 @@
 """The runner that computes: copies, forward, sampling."""
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,14 +38,27 @@ class ForwardRunner:
         self.decoder = decoder
         self.pool = pool
         self._begin = decoder.steps(pool)
+        self._mask_thread = ThreadPoolExecutor(1, thread_name_prefix="masks")
 
     @torch.inference_mode()
     def launch(self, batch: ForwardBatch) -> DoneStep:
+        masks = self._begin_masks(batch)
         x, _ = self._compute(batch)
+        if masks is not None:
+            masks.result()
         for run in batch.scored:
             for _ in self._logits_of(x, run):
                 pass
         return DoneStep([], [], [])
+
+    def _begin_masks(self, batch: ForwardBatch) -> Future[GrammarMasks] | None:
+        """Masks of a batch, made while the model runs: both let go of the interpreter.
+
+        Every rank makes them: a matcher counts its work, so all ranks must ask theirs the same to agree on when it has had enough.
+        """
+        if all(req.matcher is None for req in batch.sampled):
+            return None
+        return self._mask_thread.submit(GrammarMasks, batch.sampled, self.decoder.config.vocab_size)
 
     def _compute(self, batch: ForwardBatch) -> tuple[Any, torch.Tensor]:
         """The stream of a step, and the logits to sample from."""
@@ -69,13 +82,10 @@ class ModelRunner(ForwardRunner):
     def __init__(self, decoder: AnyDecoder, pool: KVPool) -> None:
         super().__init__(decoder, pool)
         self._sampler = Sampler()
-        self._mask_thread = ThreadPoolExecutor(1, thread_name_prefix="masks")
 
     @torch.inference_mode()
     def launch(self, batch: ForwardBatch) -> DoneStep:
-        masks = None
-        if any(req.matcher is not None for req in batch.sampled):  # made while the model runs; both let go of the interpreter
-            masks = self._mask_thread.submit(GrammarMasks, batch.sampled, self.decoder.config.vocab_size)
+        masks = self._begin_masks(batch)
         x, logits = self._compute(batch)
         sample = self._sampler.sample(logits, batch.sampled, masks.result() if masks is not None else None)
         return DoneStep(sample.token_ids, sample.logprobs, [self._score(x, run) for run in batch.scored])

@@ -1,8 +1,9 @@
 """Grammars by llguidance: a lexer and an Earley parser that walk the vocabulary's trie at each step.
 
 It refuses what it can't enforce, and limits what a grammar may cost by counting work, not time, so that a hostile grammar ends
-with an error at the same place on every machine. JSON is written in one form, that of Python's `json.dumps` (", " and ": ", no
-other whitespace): so keys and punctuation are forced, and no model can go on in blanks for ever.
+with an error at the same place on every machine, and no step waits for it beyond these limits. JSON is written in one form, that of
+Python's `json.dumps` (", " and ": ", no other whitespace): so keys and punctuation are forced, and no model can go on in blanks
+for ever.
 """
 
 import json
@@ -24,6 +25,16 @@ from radixserve.text.schemas.walk import shown, walk
 from radixserve.text.tokenizer import Tokenizer
 from radixserve.text.tools.lark import ANY_OBJECT
 
+ROW_MAX_ITEMS = 1000
+"""Of the Earley parser, at one place of a text: an object of 250 optional properties has so many. An ambiguous grammar has
+more with each token, and its time for one grows with their cube."""
+STEP_MAX_ITEMS = 3000
+"""Of the parser, for one mask: those of the places that its tokens lead to."""
+STEP_LEXER_FUEL = 200_000
+"""Parts of expressions that one mask, or one token, may make: those of a class of all letters, a hundred times, take most of it."""
+INITIAL_LEXER_FUEL = 200_000
+"""The same for the first mask, which no step waits for: it is made with the grammar."""
+
 
 class LLGuidance:
     """The compiler of grammars for one vocabulary. Safe to use from several threads."""
@@ -39,11 +50,24 @@ class LLGuidance:
         self._tokenizer = LLTokenizer(vocabulary, n_vocab=vocab_size, eos_token=sorted(eos_ids))
 
     def compile(self, grammar: Grammar) -> "LLGuidanceGrammar":
-        limits = LLParserLimits(verbose_errors=False)
-        matcher = LLMatcher(self._tokenizer, self._translate(grammar), log_level=0, limits=limits)
+        """Makes the first mask too, since it may be the dearest: no step has to."""
+        matcher = self._matcher(self._translate(grammar))
+        first_mask = np.zeros(-(-self._tokenizer.vocab_size // 32), dtype=np.int32)
+        if not matcher.is_error():
+            matcher.unsafe_compute_mask_ptr(first_mask.ctypes.data, first_mask.nbytes)
         if matcher.is_error():
             raise self._refused(grammar, matcher.get_error())
-        return LLGuidanceGrammar(matcher, self._eos_ids)
+        return LLGuidanceGrammar(matcher, first_mask, self._eos_ids)
+
+    def _matcher(self, translated: str) -> LLMatcher:
+        limits = LLParserLimits(
+            initial_lexer_fuel=INITIAL_LEXER_FUEL,
+            step_lexer_fuel=STEP_LEXER_FUEL,
+            step_max_items=STEP_MAX_ITEMS,
+            max_items_in_row=ROW_MAX_ITEMS,
+            verbose_errors=False,
+        )
+        return LLMatcher(self._tokenizer, translated, log_level=0, limits=limits)
 
     def _translate(self, grammar: Grammar) -> str:
         """The same in llguidance's terms. Raises InvalidRequestError for what is no grammar of its kind."""
@@ -87,28 +111,33 @@ class LLGuidance:
     def _refused(self, grammar: Grammar, message: str) -> InvalidRequestError:
         """llguidance's words in one line, with the schema that is at fault where there are several."""
         for subject, schema in _schemas(grammar):
-            alone = LLMatcher(self._tokenizer, _schema_grammar(schema), log_level=0, limits=LLParserLimits(verbose_errors=False))
+            alone = self._matcher(_schema_grammar(schema))
             if alone.is_error():
                 return _refused_schema(subject, schema, alone.get_error())
         return InvalidRequestError(f"the {grammar.kind} can't be enforced: {_reason(message)}", param="grammar")
 
 
 class LLGuidanceGrammar:
-    """A compiled grammar. Copies of a matcher share what its compilation and all their steps have found out."""
+    """A compiled grammar. Copies of a matcher share what its compilation and all their steps have found out, and its lexer's end:
+    where one of them came to a limit of the lexer, none can go on.
+    """
 
-    def __init__(self, matcher: LLMatcher, eos_ids: frozenset[int]) -> None:
+    def __init__(self, matcher: LLMatcher, first_mask: np.ndarray, eos_ids: frozenset[int]) -> None:
+        """`first_mask`: int32 [ceil(V / 32)], of a matcher at its beginning."""
         self._first = matcher
+        self._first_mask = first_mask
         self._eos_ids = eos_ids
 
     def matcher(self, *, ignore_eos: bool) -> "LLGuidanceMatcher":
-        return LLGuidanceMatcher(self._first.deep_copy(), self._eos_ids if ignore_eos else frozenset())
+        return LLGuidanceMatcher(self._first.deep_copy(), self._first_mask, self._eos_ids if ignore_eos else frozenset())
 
 
 class LLGuidanceMatcher:
     """One answer's place in its grammar."""
 
-    def __init__(self, matcher: LLMatcher, unwanted_ids: frozenset[int]) -> None:
+    def __init__(self, matcher: LLMatcher, first_mask: np.ndarray, unwanted_ids: frozenset[int]) -> None:
         self._matcher = matcher
+        self._first_mask: np.ndarray | None = first_mask
         self._unwanted_ids = unwanted_ids
 
     @property
@@ -117,16 +146,21 @@ class LLGuidanceMatcher:
 
     @property
     def fault(self) -> str:
-        return self._matcher.get_error().partition("\n")[0]
+        error = self._matcher.get_error()
+        return _reason(error) if error else ""
 
     def fill_mask(self, mask: np.ndarray) -> None:
-        self._matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
+        if self._first_mask is not None:
+            mask[:] = self._first_mask
+        else:
+            self._matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
         if self._matcher.is_error():  # a matcher in error would allow the end of the answer
             mask.fill(0)
         if self._unwanted_ids:
             _ban_unless_alone(mask, self._unwanted_ids)
 
     def accept(self, token_id: int) -> bool:
+        self._first_mask = None
         return self._matcher.try_consume_tokens([token_id]) == 1
 
     def forced(self) -> list[int]:
@@ -192,6 +226,10 @@ def _refused_schema(subject: str, schema: dict[str, Any], message: str) -> Inval
     return InvalidRequestError(f"{subject} can't be enforced: {_reason(message)}", param="grammar")
 
 
+_TOO_COSTLY = ("too many", "Too many", "Current row has", "fuel", "too big", "too large")
+"""Words of llguidance about its limits."""
+
+
 def _reason(message: str) -> str:
     """llguidance's words in one line and, where they are about its inside, in ours."""
     if "recursion limit" in message or "recursion depth" in message:
@@ -200,5 +238,9 @@ def _reason(message: str) -> str:
         return "no answer can satisfy it; look for a $ref that leads back to itself, and for bounds that exclude each other"
     if "Regex is empty" in message:
         return "no text satisfies its patterns, formats and lengths together"
+    if any(words in message for words in _TOO_COSTLY):
+        return "it takes more work than is allowed; simplify it"
+    if "panic" in message:  # an assertion of the library's
+        return "it is too large; send fewer or smaller parts"
     detail = re.search(r"^error: (.*)", message, re.MULTILINE)
     return f"{detail[1] if detail else message.partition(chr(10))[0]:.300}"

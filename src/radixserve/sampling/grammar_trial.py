@@ -1,4 +1,4 @@
-"""Compiling a grammar on trial, in a process that can be killed: what makes a limit on the time real.
+"""Compiling a grammar on trial, first mask and all, in a process that can be killed: what makes a limit on the time real.
 
 No library promises to come to an end with every grammar, and a thread can't be stopped. So each grammar is compiled by a child
 first, which has a time limit and a memory limit; only what that one finished is compiled here, where it takes as long again.
@@ -13,9 +13,9 @@ import select
 import subprocess
 import sys
 import threading
+import traceback
 import weakref
 from pathlib import Path
-from typing import TextIO
 
 from radixserve.errors import InvalidRequestError
 from radixserve.sampling.grammar_llguidance import LLGuidance
@@ -28,6 +28,8 @@ START_LIMIT_S = 60.0
 """Of a child, until it has made its compiler."""
 MEMORY_BYTES = 4 << 30
 """What a child may allocate."""
+STACK_BYTES = 4 << 20
+"""Of the thread that compiles in a child: half of what threads usually have, so that what ends well there does so in the engine."""
 
 
 class GrammarTrial:
@@ -121,26 +123,31 @@ def _end(process: "subprocess.Popen[str]") -> None:
 
 def _serve(model: str, vocab_size: str, eos_ids: str) -> None:
     """The child. It ends with its parent, even in the middle of a compilation."""
-    lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-    threading.Thread(target=_read, args=(sys.stdin, lines), daemon=True).start()
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     compiler = LLGuidance(Tokenizer.load(Path(model)), int(vocab_size), frozenset(json.loads(eos_ids)))
+    lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+    threading.stack_size(STACK_BYTES)
+    threading.Thread(target=_answer, args=(compiler, lines), daemon=True).start()
     print("ready", flush=True)
-    while True:
-        kind, source = json.loads(lines.get())
-        error = None
-        try:
-            compiler.compile(Grammar(kind, source))
-        except InvalidRequestError as refusal:
-            error = refusal.message
-        print(json.dumps(error), flush=True)
-
-
-def _read(source: TextIO, lines: "queue.SimpleQueue[str]") -> None:
-    for line in source:
+    for line in sys.stdin:
         lines.put(line)
     os._exit(0)
+
+
+def _answer(compiler: LLGuidance, lines: "queue.SimpleQueue[str]") -> None:
+    try:
+        while True:
+            kind, source = json.loads(lines.get())
+            error = None
+            try:
+                compiler.compile(Grammar(kind, source))
+            except InvalidRequestError as refusal:
+                error = refusal.message
+            print(json.dumps(error), flush=True)
+    finally:
+        traceback.print_exc()
+        os._exit(1)
 
 
 if __name__ == "__main__":

@@ -285,3 +285,18 @@ def test_a_matcher_that_fails_inside_what_it_forces_ends_its_request_alone(backe
     assert traffic.ended == {costly: "invalid_request", plain: "length"}
     assert len(traffic.answers[costly]) == 4
     assert traffic.answers[plain] == solo([1, 2, 3, 4], 20)
+
+
+def test_a_grammar_that_failed_one_request_is_compiled_again_for_the_next(backend: HeldBackend) -> None:
+    """Copies of a matcher share its end: who comes later must not meet it."""
+    backend.allowed.set()
+    engine = hash_engine(200, grammars=Grammars(lambda: backend))
+    for number in (1, 2):
+        traffic = Traffic(engine)
+        rid = traffic.send([1, 2, 3], 20, grammar=COSTLY)
+        traffic.step()
+        while rid not in traffic.ended:
+            wait(engine)
+            traffic.step()
+        assert traffic.ended == {rid: "invalid_request"}
+        assert backend.compiled == [COSTLY] * number

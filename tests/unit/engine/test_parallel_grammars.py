@@ -1,6 +1,13 @@
 """Grammars of a rank that compiles when rank 0 says so: what it keeps, and who waits, is what its messages say."""
 
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+
 from radixserve.engine.grammar_queue import GrammarQueue
+from radixserve.engine.model_runner import ForwardRunner
 from radixserve.engine.ranks.follow import FollowedGrammars
 from radixserve.ipc import GrammarFinished
 from radixserve.req import Req
@@ -40,3 +47,26 @@ def test_who_asks_again_before_the_message_gets_the_grammar() -> None:
     assert not queue.make_ready(second)
     assert queue.release(GrammarFinished(WORD, None)) == [second]
     assert second.matcher is not None
+
+
+def test_a_rank_that_samples_nothing_asks_for_the_same_masks() -> None:
+    """A matcher counts its work: one that is asked for less would come to its limit at another token than that of rank 0."""
+    asked: list[str] = []
+
+    class Watched(CountingMatcher):
+        def fill_mask(self, mask: np.ndarray) -> None:
+            asked.append(f"{len(mask)} words")
+            super().fill_mask(mask)
+
+    decoder: Any = SimpleNamespace(
+        config=SimpleNamespace(vocab_size=70),
+        steps=lambda _pool: lambda _batch: None,
+        forward=lambda *_: None,
+        logits=lambda *_: None,
+    )
+    batch: Any = SimpleNamespace(sampled=[make_req("with"), make_req("without")], scored=[], copies=[], logits_rows=None)
+    batch.to = lambda _device: batch
+    batch.sampled[0].matcher = Watched(1, jumpy=False)
+    pool: Any = SimpleNamespace(k_buffer=torch.zeros(1))
+    ForwardRunner(decoder, pool).launch(batch)
+    assert asked == ["3 words"]

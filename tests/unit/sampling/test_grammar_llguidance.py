@@ -1,6 +1,7 @@
 """The grammar library behind the protocol, on a vocabulary of bytes: what it lets through, and in which words it refuses."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -224,3 +225,98 @@ def test_deep_schemas_and_wide_repeats_compile_or_are_refused(compiler: LLGuidan
     for _ in range(30):
         deep = {"type": "object", "properties": {"a": deep}, "required": ["a"], "additionalProperties": False}
     assert follow(compiler.compile(Grammar("json_schema", json.dumps(deep))), tokenizer, '{"a": {"a": ') is not None
+
+
+AMBIGUOUS = "root ::= x\nx ::= x x | [a-z] | x x x"
+
+
+@pytest.mark.parametrize(
+    "grammar",
+    [
+        Grammar("regex", "(c{1000}){1000}"),
+        Grammar("regex", "b{2147483647}"),
+        Grammar("regex", "[a-z]{20}(c{1000}){1000}"),
+        Grammar("choice", json.dumps(["xy z" * 60_000])),
+        Grammar("ebnf", AMBIGUOUS),
+        Grammar("ebnf", 'root ::= x\nx ::= [a-z] x [a-z] | [a-z] x | ""'),
+        Grammar(
+            "structural_tag",
+            json.dumps({"structures": [{"begin": f"<{i}>", "schema": {}, "end": ""} for i in range(4000)], "triggers": ["<"]}),
+        ),
+    ],
+    ids=lambda grammar: f"{grammar.kind} {grammar.source[:30]}",
+)
+def test_the_work_of_a_mask_is_bounded_and_a_dear_grammar_ends_itself(compiler: LLGuidance, grammar: Grammar) -> None:
+    """Work is counted, so it is refused, or ends within these tokens, on every machine, and in words that say what to do."""
+    try:
+        matcher = compiler.compile(grammar).matcher(ignore_eos=True)
+    except InvalidRequestError as refusal:
+        reason = refusal.message
+    else:
+        for _ in range(400):
+            if not matcher.accept(min(allowed(matcher), default=0)):
+                break
+        reason = matcher.fault
+    assert "it takes more work than is allowed; simplify it" in reason
+
+
+@pytest.mark.parametrize(
+    "grammar",
+    [
+        Grammar("choice", json.dumps([f"word number {i * i}" for i in range(4000)])),
+        Grammar("json_schema", json.dumps({"enum": [f"word number {i * i}" for i in range(4000)]})),
+        Grammar("json_schema", json.dumps({"properties": {f"a{i}": {"type": "string"} for i in range(240)}})),
+        Grammar("regex", r"(\p{L}+\s?){1,100}"),
+        Grammar("regex", "[a-z]{1,5000}"),
+    ],
+    ids=lambda grammar: f"{grammar.kind} {grammar.source[:30]}",
+)
+def test_usual_large_grammars_are_within_the_limits_on_work(compiler: LLGuidance, grammar: Grammar) -> None:
+    matcher = compiler.compile(grammar).matcher(ignore_eos=True)
+    for _ in range(30):
+        if matcher.finished:
+            break
+        assert matcher.accept(min(allowed(matcher)))
+        assert not matcher.fault
+
+
+@pytest.mark.parametrize(
+    "grammar", [SCHEMA, TAG, Grammar("regex", "[a-z]*"), Grammar("ebnf", AMBIGUOUS)], ids=lambda grammar: grammar.kind
+)
+def test_the_first_mask_is_made_with_the_grammar(
+    compiler: LLGuidance, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, grammar: Grammar
+) -> None:
+    """No step makes it. It is the one that the library gives, and the second follows from the first token."""
+    asked: list[int] = []
+    compiled = compiler.compile(grammar)
+    copy = compiled.matcher(ignore_eos=False)._matcher  # type: ignore[attr-defined]
+    expected = np.zeros(-(-VOCAB_SIZE // 32), dtype=np.int32)
+    copy.unsafe_compute_mask_ptr(expected.ctypes.data, expected.nbytes)
+
+    class Watched:
+        def __init__(self, inner: Any) -> None:
+            self.inner = inner
+
+        def __getattr__(self, name: str) -> Any:
+            if name == "unsafe_compute_mask_ptr":
+                asked.append(1)
+            return getattr(self.inner, name)
+
+    matcher = compiled.matcher(ignore_eos=False)
+    matcher._matcher = Watched(matcher._matcher)  # type: ignore[attr-defined]
+    mask = np.zeros_like(expected)
+    matcher.fill_mask(mask)
+    assert np.array_equal(mask, expected)
+    assert not asked
+    assert matcher.accept(min(allowed(matcher)))
+    allowed(matcher)
+    assert len(asked) == 1
+
+
+def test_words_of_the_librarys_inside_reach_no_client(compiler: LLGuidance) -> None:
+    """An assertion of the library's comes as the text of a panic."""
+    schema = {"properties": {f"a{i}": {"type": "integer", "minimum": i} for i in range(9000)}}
+    with pytest.raises(InvalidRequestError) as caught:
+        compiler.compile(Grammar("json_schema", json.dumps(schema)))
+    assert not re.search("panic|assert|symbols|u16|lexer|fuel", caught.value.message)
+    assert "can't be enforced" in caught.value.message

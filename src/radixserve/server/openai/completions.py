@@ -47,9 +47,9 @@ def _begin(body: CompletionBody, service: Service, record: RequestRecord) -> Gen
         prompt_logprobs=_prompt_logprobs(body),
         grammar=constraint.grammar if constraint else None,
     )
-    requests = make_requests(prompts, body, params, service.info.limits, record.id, served.adapter)
     names = {"grammar": constraint.field} if constraint else {}
     try:
+        requests = make_requests(prompts, body, params, service.info.limits, record.id, served.adapter)
         checks = checks_of([params.grammar] * len(prompts))
     except InvalidRequestError as error:
         raise renamed(error, names) from None
