@@ -138,6 +138,12 @@ CASES = [
         ({"x1": 1},),
         ({"x1": "a"}, {"y": 1}),
     ),
+    SchemaCase(
+        "propertyNames",
+        {"type": "object", "propertyNames": {"enum": ["a", "b"]}, "additionalProperties": _INT},
+        ({"b": 1}, {}),
+        ({"c": 1}, {"a": "x"}),
+    ),
     SchemaCase("propertyNames", {"type": "object", "propertyNames": {"pattern": "^a"}}, ({"ab": 1},), ({"b": 1},)),
     SchemaCase(
         "minProperties", {"type": "object", "additionalProperties": _INT, "minProperties": 2}, ({"a": 1, "b": 2},), ({"a": 1}, {})

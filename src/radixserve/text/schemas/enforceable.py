@@ -12,9 +12,11 @@ from typing import Any
 from radixserve.errors import InvalidRequestError
 from radixserve.text.schemas import numbers
 from radixserve.text.schemas.declared import Closable, close
-from radixserve.text.schemas.formats import PATTERNS
+from radixserve.text.schemas.formats import NOT_HELD, PATTERNS
+from radixserve.text.schemas.lookahead import without_lookahead
 from radixserve.text.schemas.modern import modern
 from radixserve.text.schemas.patterns import portable
+from radixserve.text.schemas.property_names import with_named_properties
 from radixserve.text.schemas.walk import rewrite, shown
 
 REFUSED = frozenset(
@@ -42,7 +44,7 @@ DROPPED = frozenset({"$dynamicAnchor", "$recursiveAnchor", "$vocabulary", "x-gui
 """What the library has no name for, or takes for itself."""
 SAYS_NOTHING: dict[str, tuple[Any, ...]] = {
     "uniqueItems": (False,),
-    "propertyNames": (True, {}),
+    "propertyNames": (True, {}, {"type": "string"}),
     "dependentRequired": ({},),
     "dependentSchemas": ({},),
     "dependencies": ({},),
@@ -84,19 +86,28 @@ def enforceable(schema: dict[str, Any], subject: str = "the json_schema") -> dic
             raise InvalidRequestError(message, param="grammar") from None
 
     try:
+        schema = with_named_properties(schema)
         closable = Closable(schema).pointers
-        out: dict[str, Any] = rewritten(schema, "#")
+        out = rewritten(schema, "#")
     except RecursionError:
         raise InvalidRequestError(f"{subject} is nested too deeply: make it flatter", param="grammar") from None
+    if not isinstance(out, dict):
+        raise InvalidRequestError(f'"not" at # of {subject} forbids every answer: leave it out', param="grammar")
     return out
 
 
-def _keywords(schema: dict[str, Any]) -> dict[str, Any]:
-    """One schema with keywords that the library knows and holds; what is inside of it is left as it is."""
+def _keywords(schema: dict[str, Any]) -> dict[str, Any] | bool:
+    """One schema with keywords that the library knows and holds; what is inside of it is left as it is.
+
+    `{"not": {}}`, which clients write for what is not there, is false.
+    """
+    if schema.get("not") is True or schema.get("not") == {}:
+        return False
     here = {keyword: value for keyword, value in schema.items() if not _says_nothing(schema, keyword, value)}
     for keyword in here:
         if keyword in REFUSED:
             raise _RefusedError(keyword, "can't be enforced: leave it out")
+    here = _without_lookahead(here)
     for keyword, value in list(here.items()):
         try:
             if rewrite := _REWRITES.get(keyword):
@@ -173,6 +184,18 @@ def _pattern(value: Any) -> str:
         raise ValueError(f"is {value!r:.60}: {error}") from None
 
 
+def _without_lookahead(here: dict[str, Any]) -> dict[str, Any]:
+    """Look-ahead at the beginning of the pattern as further patterns."""
+    if not isinstance(here.get("pattern"), str):
+        return here
+    pattern, *others = without_lookahead(here["pattern"])
+    try:
+        parts = [{"pattern": portable(other)} for other in others]
+    except ValueError as error:
+        raise _RefusedError("pattern", f"is {here['pattern']!r:.60}: {error}") from None
+    return here | {"pattern": pattern} | ({"allOf": [*here.get("allOf", []), *parts]} if parts else {})
+
+
 def _pattern_properties(value: Any) -> Any:
     return {_pattern(pattern): item for pattern, item in value.items()} if isinstance(value, dict) else value
 
@@ -198,14 +221,15 @@ def _count_properties(here: dict[str, Any]) -> None:
 
 
 def _without_format(here: dict[str, Any]) -> dict[str, Any]:
-    """A format as a pattern. Of a schema of no texts it says nothing."""
+    """A format as a pattern. Of a schema of no texts it says nothing, nor does one that JSON Schema doesn't define."""
     if "format" not in here:
         return here
     name = here["format"]
     kinds = here.get("type", "string")
     if "string" in (kinds if isinstance(kinds, list) else [kinds]):
-        if not isinstance(name, str) or name not in PATTERNS:
+        if not isinstance(name, str) or name in NOT_HELD:
             raise _RefusedError("format", f"is {name!r:.40}, which can't be enforced: use one of {', '.join(PATTERNS)}")
-        pattern = {"pattern": portable(PATTERNS[name])}
-        here = here | (pattern if "pattern" not in here else {"allOf": [*here.get("allOf", []), pattern]})
+        if name in PATTERNS:
+            pattern = {"pattern": portable(PATTERNS[name])}
+            here = here | (pattern if "pattern" not in here else {"allOf": [*here.get("allOf", []), pattern]})
     return {keyword: value for keyword, value in here.items() if keyword != "format"}

@@ -22,6 +22,7 @@ _IPV6 = "|".join(
 _URI_CHAR = "(?:[A-Za-z0-9._~!$&'()*+,;=:@/?-]|%[0-9A-F]{2})"
 _AUTHORITY = r"//[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*(?::[0-9]{1,4})?"
 _SEGMENT = "(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-F]{2})"
+_H4, _H8 = "[0-9a-fA-F]{4}", "[0-9a-fA-F]{8}"
 
 PATTERNS = {
     "date": f"^{_DATE}$",
@@ -34,4 +35,21 @@ PATTERNS = {
     "uuid": "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$",
     "ipv6": f"^(?:{_IPV6})$",
     "uri": rf"^[A-Za-z][A-Za-z0-9+.-]*:(?:{_AUTHORITY})?(?:/{_SEGMENT}*)*(?:\?{_URI_CHAR}*)?(?:#{_URI_CHAR}*)?$",
+    **{f"uuid{n}": f"^{_H8}-{_H4}-{n}[0-9a-fA-F]{{3}}-[89abAB][0-9a-fA-F]{{3}}-{_H8}{_H4}$" for n in (1, 3, 4, 5, 6, 7, 8)},
 }
+"""Those that JSON Schema defines, and pydantic's names for versions of UUIDs."""
+
+NOT_HELD = frozenset(
+    {
+        "idn-email",
+        "idn-hostname",
+        "uri-reference",
+        "uri-template",
+        "iri",
+        "iri-reference",
+        "json-pointer",
+        "relative-json-pointer",
+        "regex",
+    }
+)
+"""The others that JSON Schema defines. Any other name (`path`, `password`, `binary`, `int32`) is an annotation, by the standard."""

@@ -86,6 +86,7 @@ def test_numbers_that_can_be_kept_are_kept(number: float, kept: float) -> None:
         {"additionalItems": False},
         {"minProperties": 0},
         {"format": "int64"},
+        {"propertyNames": {"type": "string"}},
         {"$dynamicAnchor": "a"},
         {"x-guidance": {"lenient": True}},
         {"title": "t", "examples": {"a": 1}},
@@ -93,6 +94,11 @@ def test_numbers_that_can_be_kept_are_kept(number: float, kept: float) -> None:
 )
 def test_keywords_that_say_nothing_are_dropped(nothing: dict[str, Any]) -> None:
     assert enforceable({"type": "integer", **nothing}) == {"type": "integer"}
+
+
+@pytest.mark.parametrize("name", ["path", "password", "binary", "colour", ""])
+def test_a_format_that_json_schema_does_not_define_says_nothing(name: str) -> None:
+    assert enforceable({"type": "string", "format": name}) == {"type": "string"}
 
 
 @pytest.mark.parametrize(
@@ -104,7 +110,14 @@ def test_keywords_that_say_nothing_are_dropped(nothing: dict[str, Any]) -> None:
         ({"$defs": {"a": {"if": True, "then": False}}}, '"if" at #/$defs/a of'),
         ({"minProperties": 2}, '"minProperties" at # of'),
         ({"properties": {"a": {}}, "patternProperties": {"^x": {}}, "minProperties": 2}, '"minProperties" at # of'),
-        ({"type": "string", "format": "colour"}, "'colour', which can't be enforced"),
+        ({"type": "string", "format": "uri-template"}, "'uri-template', which can't be enforced"),
+        ({"type": "string", "format": ["date"]}, "which can't be enforced"),
+        ({"propertyNames": {"pattern": "^a"}}, '"propertyNames" at # of'),
+        ({"propertyNames": {"enum": ["a"]}, "patternProperties": {"^x": {}}}, '"propertyNames" at # of'),
+        ({"pattern": "^(?!(?:a|b)$)x"}, "look-around"),
+        ({"pattern": "a(?=b)"}, "look-around"),
+        ({"pattern": "^(?=" + "[]" * 60}, "look-around"),
+        ({"pattern": r"^(?=\A)a"}, '"pattern" at # of'),
         ({"const": "\x01"}, '"const" at # of'),
         ({"properties": {"\x7f": {}}}, '"properties" at # of'),
         ({"properties": {"\n": {"enum": []}}}, '"enum" at #/properties/? of'),
