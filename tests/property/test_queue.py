@@ -110,7 +110,7 @@ actions = st.one_of(
 )
 
 
-@settings(max_examples=250)
+@settings(max_examples=60)
 @given(
     actions=st.lists(actions, min_size=3, max_size=25),
     page_size=st.sampled_from([1, 1, 3, 4, 16]),

@@ -28,8 +28,10 @@ class Prefix:
         self.place = place
         self.start = start
         self._least = cached_len + MIN_SHARED_TOKENS
-        self._sleepers: list[tuple[int, int, Candidate]] = []
-        """Who waits for it, a heap: (the last `start` with which it does, arrival number, candidate)."""
+        self._sleepers: dict[int, Candidate] = {}
+        """Who waits for it, by arrival number."""
+        self._ends: list[tuple[int, int]] = []
+        """A heap: (the last `start` with which one waits, its arrival number). Entries of those that ended meanwhile are left."""
 
     @property
     def has_sleepers(self) -> bool:
@@ -40,16 +42,22 @@ class Prefix:
         last = self._find_last(candidate, page_size)
         if last < self.start:
             return False
-        heappush(self._sleepers, (last, candidate.req.arrival, candidate))
+        heappush(self._ends, (last, candidate.req.arrival))
+        self._sleepers[candidate.req.arrival] = candidate
         return True
+
+    def remove(self, candidate: Candidate) -> None:
+        """One that sleeps has ended."""
+        del self._sleepers[candidate.req.arrival]
 
     def wake(self, published: int) -> list[Candidate]:
         """Takes out who doesn't wait any more when so many tokens are published. Their walks go on where they slept."""
         woken, place = [], Place(self.place.node)
-        while self._sleepers and self._sleepers[0][0] < published:
-            candidate = heappop(self._sleepers)[2]
-            candidate.place, candidate.path_len = place, self.start
-            woken.append(candidate)
+        while self._ends and self._ends[0][0] < published:
+            candidate = self._sleepers.pop(heappop(self._ends)[1], None)
+            if candidate is not None:
+                candidate.place, candidate.path_len = place, self.start
+                woken.append(candidate)
         return woken
 
     def _find_last(self, candidate: Candidate, page_size: int) -> int:
@@ -76,6 +84,7 @@ class InFlight:
         self._prefixes: dict[Req, Prefix] = {}
         self._found: dict[tuple[Node | ExtraKey, bytes], list[Prefix]] = defaultdict(list)
         """By what comes next: where, and the first page."""
+        self._asleep: dict[Candidate, Prefix] = {}
 
     def look_at(self, running: list[Req]) -> list[Candidate]:
         """Takes in what was computed since the last time, or given up. Returns who needn't sleep any more."""
@@ -86,7 +95,7 @@ class InFlight:
             if req.extend_len > 1 or req in before:
                 woken += self.add(req, before.pop(req, None))
         for prefix in before.values():
-            woken += prefix.wake(len(prefix.tokens))
+            woken += self._wake(prefix, len(prefix.tokens))
         return woken
 
     def add(self, req: Req, prefix: Prefix | None = None) -> list[Candidate]:
@@ -98,14 +107,14 @@ class InFlight:
         node, start = name(req.lease.node), req.lease.tree_len
         end = min(req.seq_len - 1, req.seq_len - req.seq_len % self._page_size)
         if req.extend_len <= 1 or end <= start or not self._cache.enabled:
-            return prefix.wake(req.seq_len) if prefix is not None else []
+            return self._wake(prefix, req.seq_len) if prefix is not None else []
         if prefix is None:
             prefix = Prefix(req.tokens(end), req.lease.cached_len, Place(node), start)
         self._prefixes[req] = prefix
         next_page = self._page(prefix.tokens, start)
         self._found[node, next_page].append(prefix)
         overtaken = next_page in req.lease.node.children  # another has published what it is to compute
-        woken = prefix.wake(end if overtaken else start)
+        woken = self._wake(prefix, end if overtaken else start)
         prefix.place.node, prefix.start = node, start
         return woken
 
@@ -114,11 +123,27 @@ class InFlight:
         if candidate.place.rest:
             return None
         here = candidate.place.node, self._page(candidate.key, candidate.path_len)
-        return next((prefix.place for prefix in self._found.get(here, ()) if prefix.put_to_sleep(candidate, self._page_size)), None)
+        for prefix in self._found.get(here, ()):
+            if prefix.put_to_sleep(candidate, self._page_size):
+                self._asleep[candidate] = prefix
+                return prefix.place
+        return None
+
+    def remove(self, candidate: Candidate) -> None:
+        """A candidate has ended: if it sleeps, it need not be woken."""
+        prefix = self._asleep.pop(candidate, None)
+        if prefix is not None:
+            prefix.remove(candidate)
 
     def has_sleepers_at(self, node: Node | ExtraKey) -> bool:
         """Whether the match of anybody who sleeps ends at the end of a node."""
         return any(prefix.has_sleepers and prefix.place.node == node for prefix in self._prefixes.values())
+
+    def _wake(self, prefix: Prefix, published: int) -> list[Candidate]:
+        woken = prefix.wake(published)
+        for candidate in woken:
+            del self._asleep[candidate]
+        return woken
 
     def _page(self, key: bytes, start: int) -> bytes:
         return key[start * TOKEN_BYTES : (start + self._page_size) * TOKEN_BYTES]

@@ -44,14 +44,14 @@ class Queue:
         if candidate is None:
             return False
         self._passes.remove(candidate)
+        self._in_flight.remove(candidate)
         self._take_out(candidate)
         return True
 
     def begin_pass(self, running: list[Req]) -> None:
         """Takes in what the running requests have computed since the last pass."""
         for candidate in self._in_flight.look_at(running):
-            if self.candidates.get(candidate.req.rid) is candidate:
-                self._follow(candidate)
+            self._follow(candidate)
         self._refresh()
         if self._order.number is not None:
             self._order.number(self.candidates.values(), self._cache)
