@@ -6,8 +6,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from radixserve.server.admin.bodies import DetokenizeBody, TokenizeBody
 from radixserve.server.anthropic.body import CountBody, MessagesBody
-from radixserve.server.openai.bodies import ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
+from radixserve.server.openai.bodies import ChatBody, CompletionBody
 from radixserve.server.responses.body import ResponsesBody
 from radixserve.server.unsupported_fields import RefusesUnsupported, not_honoured
 

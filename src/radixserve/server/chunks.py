@@ -9,6 +9,7 @@ import msgspec
 from radixserve.ipc import Output
 from radixserve.server.answers import Answer
 from radixserve.server.errors import error_body
+from radixserve.server.http.sse import frame
 from radixserve.server.openai.replies import Usage
 from radixserve.text.tokenizer import Tokenizer
 
@@ -55,16 +56,12 @@ class Chunks:
         chunks = [chunk for chunk in (opening, self.shape.chunk(number, output)) if chunk is not None]
         if self.each:
             chunks = [msgspec.structs.replace(chunk, usage=usage()) for chunk in chunks]
-        return b"".join(map(_frame, chunks))
+        return b"".join(map(frame, chunks))
 
     def end(self, usage: Usage) -> bytes:
         """The usage, if it was asked for."""
-        return _frame(self.usage_chunk(usage)) + DONE if self.usage_chunk is not None else DONE
+        return frame(self.usage_chunk(usage)) + DONE if self.usage_chunk is not None else DONE
 
     def failure(self, error: Exception) -> bytes:
         """A frame that holds an `error`."""
-        return _frame(error_body(error))
-
-
-def _frame(body: msgspec.Struct) -> bytes:
-    return b"data: " + msgspec.json.encode(body) + b"\n\n"
+        return frame(error_body(error))

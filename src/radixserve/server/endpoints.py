@@ -3,19 +3,18 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from radixserve.server.anthropic.body import CountBody, MessagesBody
-from radixserve.server.anthropic.replies import MessageEvent, MessageReply, TokenCount
-from radixserve.server.cache.routes import EvictBody, PinBody, UnpinBody
-from radixserve.server.openai.bodies import (
+from radixserve.server.admin.bodies import (
     AbortBody,
-    ChatBody,
-    CompletionBody,
     DetokenizeBody,
     LoadAdapterBody,
     TokenizeBody,
     UnloadAdapterBody,
     WeightsBody,
 )
+from radixserve.server.anthropic.body import CountBody, MessagesBody
+from radixserve.server.anthropic.replies import MessageEvent, MessageReply, TokenCount
+from radixserve.server.cache.routes import EvictBody, PinBody, UnpinBody
+from radixserve.server.openai.bodies import ChatBody, CompletionBody
 from radixserve.server.openai.replies import ChatChunk, ChatCompletion, Completion, Model, ModelList, Tokens
 from radixserve.server.responses.body import ResponsesBody
 from radixserve.server.responses.replies import DeletedResponse, Response, ResponseEvent

@@ -8,13 +8,12 @@ from radixserve.errors import InvalidRequestError
 from radixserve.ipc import GenerateRequest
 from radixserve.limits import Limits
 from radixserve.sampling_params import SamplingParams
-from radixserve.server.openai.bodies import GenerationBody
+from radixserve.server.fields import check_salt
 from radixserve.server.service import Service
 from radixserve.tokens import token_bytes
 
 MAX_CHOICES = 1024
 """Answers that one HTTP request may ask for: prompts times n."""
-
 
 MAX_WEIGHT = 4 * 1024 * 1024
 """Bytes of grammars, biases and stop strings that the answers to one HTTP request carry in all, where they are several."""
@@ -25,18 +24,25 @@ BIAS_WEIGHT = 64
 
 def make_requests(
     prompts: Sequence[np.ndarray],
-    body: GenerationBody,
     params: SamplingParams,
     limits: Limits,
+    *,
     request_id: str,
     adapter: str | None,
+    priority: int | None,
+    cache_salt: str | None,
+    explain_cache: bool | None = None,
+    num_prompts: int | None = None,
 ) -> list[GenerateRequest]:
-    """One request a prompt. `prompts`: int32 token ids; `request_id`: of the HTTP request; `adapter`: the one that answers.
+    """One request a prompt. `prompts`: int32 token ids; `request_id`: of the HTTP request; `adapter`: the one that answers;
+    `num_prompts`: of the HTTP request, if not these alone.
 
     Raises InvalidRequestError when one can't be served."""
+    check_salt(cache_salt)
     params.validate(limits.vocab_size)
-    check_choices(len(prompts), params.n)
-    check_weight(len(prompts), params)
+    num_prompts = num_prompts or len(prompts)
+    check_choices(num_prompts, params.n)
+    check_weight(num_prompts, params)
     for prompt in prompts:
         limits.check_prompt(prompt, params)
     return [
@@ -44,11 +50,11 @@ def make_requests(
             rid="",
             prompt_ids=token_bytes(prompt),
             params=params,
-            priority=body.priority or 0,
-            cache_salt=body.cache_salt,
+            priority=priority or 0,
+            cache_salt=cache_salt,
             adapter=adapter,
             request_id=request_id,
-            explain_cache=bool(body.explain_cache),
+            explain_cache=bool(explain_cache),
         )
         for prompt in prompts
     ]

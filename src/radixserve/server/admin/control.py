@@ -6,8 +6,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from radixserve.errors import InvalidRequestError
+from radixserve.server.admin.bodies import AbortBody, LoadAdapterBody, UnloadAdapterBody, WeightsBody
 from radixserve.server.http.body import read_body
-from radixserve.server.openai.bodies import AbortBody, LoadAdapterBody, UnloadAdapterBody, WeightsBody
 from radixserve.server.service import json_reply, service_of
 
 REPLY_PREFIXES = re.compile("^(chatcmpl-|cmpl-|msg_)")

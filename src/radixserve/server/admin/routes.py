@@ -12,8 +12,8 @@ import radixserve
 from radixserve.errors import InvalidRequestError
 from radixserve.ipc import GenerateRequest
 from radixserve.sampling_params import SamplingParams
+from radixserve.server.admin.bodies import DetokenizeBody, TokenizeBody
 from radixserve.server.http.body import read_body
-from radixserve.server.openai.bodies import DetokenizeBody, TokenizeBody
 from radixserve.server.openai.replies import Model, ModelList, Tokens
 from radixserve.server.prompts import as_token_ids
 from radixserve.server.service import Served, Service, json_reply, offload, service_of

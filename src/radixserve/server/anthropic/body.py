@@ -9,7 +9,7 @@ from radixserve.errors import InvalidRequestError
 from radixserve.sampling_params import Grammar
 from radixserve.server.anthropic.history import read_history, read_text
 from radixserve.server.conversation import Conversation
-from radixserve.server.openai.bodies import Int
+from radixserve.server.fields import Int, SamplingFields
 from radixserve.server.tool_fields import FunctionBody, NamedChoice, NamedFunction, ToolBody, ToolChoice, read_tools, tool_use
 from radixserve.server.unsupported_fields import CONSTRAINTS, RefusesUnsupported, not_honoured
 
@@ -103,21 +103,13 @@ class CountBody(RefusesUnsupported, kw_only=True):
         return kwargs | (self.chat_template_kwargs or {})
 
 
-class MessagesBody(CountBody, kw_only=True):
+class MessagesBody(CountBody, SamplingFields, kw_only=True):
     """Body of /v1/messages."""
 
     max_tokens: Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
     stop_sequences: list[str] | None = None
     stream: bool | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: Int | None = None
-    min_p: float | None = None
-    repetition_penalty: float | None = None
-    seed: Int | None = None
-    ignore_eos: bool | None = None
     priority: Int | None = None
-    cache_salt: str | None = None
 
 
 _CHAT = "ask /v1/chat/completions"

@@ -13,13 +13,14 @@ from radixserve.server.answer_parts import AnswerParts, Part, Step, whole_parts
 from radixserve.server.answers import Answer
 from radixserve.server.anthropic import replies
 from radixserve.server.anthropic.body import CountBody, MessagesBody
-from radixserve.server.chat_fields import event_frame, make_request
 from radixserve.server.conversation import Turn, prepare
 from radixserve.server.errors import HttpError, message_error, renamed
 from radixserve.server.generation import Generation
 from radixserve.server.http.body import read_body
+from radixserve.server.http.sse import event_frame
 from radixserve.server.middleware.request_log import RequestRecord, record_of
 from radixserve.server.openai.replies import Usage
+from radixserve.server.prompts import make_requests
 from radixserve.server.service import Service, json_reply, offload, service_of
 from radixserve.text.reply_parser import ReplyParser
 from radixserve.text.tokenizer import Tokenizer
@@ -42,19 +43,26 @@ def _begin(body: MessagesBody, service: Service, record: RequestRecord) -> Gener
     try:
         turn = prepare(body.to_conversation(), service)
         room = max(service.info.limits.max_output(len(turn.prompt_ids)), 1)
-        asked = make_request(
-            body,
-            turn,
-            service.info,
-            record.id,
-            served.adapter,
+        params = body.sampling_params(
+            service.info.sampling_defaults,
             max_tokens=min(body.max_tokens, room),
             stop=tuple(body.stop_sequences or ()),
+            grammar=turn.grammar,
+            skip_special_tokens=turn.skip_special_tokens,
+        )
+        requests = make_requests(
+            [turn.prompt_ids],
+            params,
+            service.info.limits,
+            request_id=record.id,
+            adapter=served.adapter,
+            priority=body.priority,
+            cache_salt=body.cache_salt,
         )
     except InvalidRequestError as error:
         raise renamed(error, names) from None
     reply = MessageBuilder(f"msg_{record.id}", served.name, service.tokenizer, turn, full=body.max_tokens > room)
-    return Generation(service.client, service.metrics, record, reply, [asked], 1, bool(body.stream), names, [turn.check])
+    return Generation(service.client, service.metrics, record, reply, requests, 1, bool(body.stream), names, [turn.check])
 
 
 async def count_tokens(request: Request) -> Response:

@@ -18,10 +18,10 @@ from radixserve.server.cache.explanations import with_text
 from radixserve.server.cache.feed import CacheFeed
 from radixserve.server.cache.view import parents_first, salt_digest, search, top_view
 from radixserve.server.errors import HttpError
+from radixserve.server.fields import Int, check_salt
 from radixserve.server.http.body import read_body, read_bytes
 from radixserve.server.middleware.browser_guard import is_loopback
 from radixserve.server.middleware.request_log import record_of
-from radixserve.server.openai.bodies import Int, check_salt
 from radixserve.server.prompts import as_token_ids
 from radixserve.server.service import Service, json_reply, offload, service_of
 from radixserve.tokens import as_ids, token_bytes, token_len
@@ -55,7 +55,7 @@ class Prefix(msgspec.Struct, frozen=True):
         """int32 token ids. Raises InvalidRequestError unless there is exactly one of the forms."""
         if (self.prompt is None) == (self.messages is None):
             raise InvalidRequestError("send either prompt or messages, not both and not neither", param="prompt")
-        check_salt(self.cache_salt, "cache_salt")
+        check_salt(self.cache_salt)
         if self.salt is not None and self.cache_salt is None:
             raise InvalidRequestError(
                 f"it comes from a namespace whose cache_salt is not shown, only its digest {self.salt[:20]!r}: add the cache_salt",

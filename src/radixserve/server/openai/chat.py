@@ -52,7 +52,16 @@ def _begin(body: ChatBody, service: Service, record: RequestRecord) -> Generatio
     try:
         turn = prepare(body.to_conversation(constraint.grammar if constraint else None), service)
         params = _params(body, turn, service.info.sampling_defaults)
-        requests = make_requests([turn.prompt_ids], body, params, service.info.limits, record.id, served.adapter)
+        requests = make_requests(
+            [turn.prompt_ids],
+            params,
+            service.info.limits,
+            request_id=record.id,
+            adapter=served.adapter,
+            priority=body.priority,
+            cache_salt=body.cache_salt,
+            explain_cache=body.explain_cache,
+        )
     except InvalidRequestError as error:
         raise renamed(error, names) from None
     stream_usage = body.stream_usage
@@ -149,14 +158,15 @@ class ChatBuilder:
 
 
 def _params(body: ChatBody, turn: Turn, defaults: SamplingDefaults) -> SamplingParams:
-    params = body.sampling_params(
+    special = {} if turn.skip_special_tokens else {"skip_special_tokens": False}
+    return body.sampling_params(
         defaults,
         max_tokens=_max_tokens(body),
         logprobs=_logprobs(body),
         prompt_logprobs=body.prompt_logprobs,
         grammar=turn.grammar,
+        **special,
     )
-    return params if turn.skip_special_tokens else msgspec.structs.replace(params, skip_special_tokens=False)
 
 
 def _finish_reason(reason: FinishReason | None, parser: ReplyParser) -> ChatFinishReason | None:

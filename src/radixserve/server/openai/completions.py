@@ -49,7 +49,16 @@ def _begin(body: CompletionBody, service: Service, record: RequestRecord) -> Gen
     )
     names = {"grammar": constraint.field} if constraint else {}
     try:
-        requests = make_requests(prompts, body, params, service.info.limits, record.id, served.adapter)
+        requests = make_requests(
+            prompts,
+            params,
+            service.info.limits,
+            request_id=record.id,
+            adapter=served.adapter,
+            priority=body.priority,
+            cache_salt=body.cache_salt,
+            explain_cache=body.explain_cache,
+        )
         checks = checks_of([params.grammar] * len(prompts))
     except InvalidRequestError as error:
         raise renamed(error, names) from None

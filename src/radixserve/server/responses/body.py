@@ -8,7 +8,7 @@ import msgspec
 from radixserve.errors import InvalidRequestError
 from radixserve.sampling_params import Grammar
 from radixserve.server.conversation import Conversation
-from radixserve.server.openai.bodies import Int
+from radixserve.server.fields import Int, SamplingFields
 from radixserve.server.responses.items import Item, read_items
 from radixserve.server.tool_fields import (
     AllowedChoice,
@@ -22,7 +22,7 @@ from radixserve.server.tool_fields import (
     read_tools,
     tool_use,
 )
-from radixserve.server.unsupported_fields import CONSTRAINTS, RefusesUnsupported
+from radixserve.server.unsupported_fields import CONSTRAINTS
 
 LOGPROBS = "message.output_text.logprobs"
 """What `include` says to get log-probabilities."""
@@ -62,7 +62,7 @@ class Reasoning(msgspec.Struct):
     summary: str | None = None
 
 
-class ResponsesBody(RefusesUnsupported, kw_only=True):
+class ResponsesBody(SamplingFields, kw_only=True):
     """None always means "not given"."""
 
     model: str | None = None
@@ -74,13 +74,6 @@ class ResponsesBody(RefusesUnsupported, kw_only=True):
     store: bool | None = None
     """false: the response can't be continued or asked for by its id."""
     max_output_tokens: Int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: Int | None = None
-    min_p: float | None = None
-    repetition_penalty: float | None = None
-    seed: Int | None = None
-    ignore_eos: bool | None = None
     stream: bool | None = None
     text: TextConfig | None = None
     tools: list[ResponseTool] | None = None
@@ -92,7 +85,6 @@ class ResponsesBody(RefusesUnsupported, kw_only=True):
     metadata: dict[str, str] | None = None
     user: str | None = None
     priority: Int | None = None
-    cache_salt: str | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     truncation: str | None = None
 

@@ -8,9 +8,9 @@ import msgspec
 from radixserve.ipc import FinishReason, Output, TokenLogprob
 from radixserve.server.answer_parts import AnswerParts, Part, Step, whole_parts
 from radixserve.server.answers import Answer
-from radixserve.server.chat_fields import event_frame
 from radixserve.server.conversation import Turn
 from radixserve.server.errors import HttpError, error_body
+from radixserve.server.http.sse import event_frame
 from radixserve.server.openai.replies import ChatTokenLogprob, Usage
 from radixserve.server.openai.token_text import chat_logprobs
 from radixserve.server.responses import replies

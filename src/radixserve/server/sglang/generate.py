@@ -19,7 +19,7 @@ from radixserve.server.generation import Generation
 from radixserve.server.http.body import read_body
 from radixserve.server.middleware.request_log import RequestRecord, record_of
 from radixserve.server.openai.replies import Usage
-from radixserve.server.prompts import check_choices, check_weight, encode_prompts
+from radixserve.server.prompts import encode_prompts, make_requests
 from radixserve.server.service import Service, offload, service_of
 from radixserve.server.sglang.protocol import (
     DEFAULT_MAX_NEW_TOKENS,
@@ -33,7 +33,6 @@ from radixserve.server.sglang.protocol import (
 )
 from radixserve.text.answer_check import checks_of
 from radixserve.text.tokenizer import Tokenizer
-from radixserve.tokens import token_bytes
 
 
 async def generate(request: Request) -> Generation:
@@ -134,30 +133,47 @@ class GenerateBuilder:
 
 def _requests(body: GenerateBody, prompts: list[np.ndarray], record_id: str, service: Service) -> list[GenerateRequest]:
     count, limits = len(prompts), service.info.limits
-    sampling = body.of_each("sampling_params", body.sampling_params or SamplingBody(), count)
+    samplings = body.of_each("sampling_params", body.sampling_params or SamplingBody(), count)
     scored = body.of_each("return_logprob", body.return_logprob, count)
     starts = body.of_each("logprob_start_len", body.logprob_start_len, count)
     tops = body.of_each("top_logprobs_num", body.top_logprobs_num, count)
     adapters = [name and service.find_model(name).adapter for name in body.of_each("lora_path", body.lora_path, count)]
     rids = body.of_each("rid", body.rid or record_id, count)
-    if len({one.n for one in sampling}) > 1:
+    if len({1 if one.n is None else one.n for one in samplings}) > 1:
         raise InvalidRequestError("n differs between the prompts: send them in requests of their own", param="n")
-    check_choices(count, sampling[0].n)
     requests = []
-    for prompt, one, score, start, top, adapter, rid in zip(prompts, sampling, scored, starts, tops, adapters, rids, strict=True):
+    for prompt, sampling, score, start, top, adapter, rid in zip(
+        prompts, samplings, scored, starts, tops, adapters, rids, strict=True
+    ):
         room = max(min(DEFAULT_MAX_NEW_TOKENS, limits.max_output(len(prompt))), 1)
-        params = _params(one, service.info.sampling_defaults, room, top if score else None, start)
-        check_weight(count, params)
-        limits.check(prompt, params)
-        requests.append(
-            GenerateRequest("", token_bytes(prompt), params, body.priority or 0, body.extra_key, adapter, request_id=rid)
+        params = _params(sampling, service.info.sampling_defaults, room, top if score else None, start)
+        requests += make_requests(
+            [prompt],
+            params,
+            limits,
+            request_id=rid,
+            adapter=adapter,
+            priority=body.priority,
+            cache_salt=body.extra_key,
+            num_prompts=count,
         )
     return requests
 
 
 def _params(sampling: SamplingBody, defaults: SamplingDefaults, room: int, logprobs: int | None, start: int) -> SamplingParams:
-    max_tokens = sampling.max_new_tokens if sampling.max_new_tokens is not None else max(room, sampling.min_new_tokens)
-    return sampling.to_params(defaults, max_tokens, logprobs, start if logprobs is not None and start != -1 else None)
+    """`room`: tokens to answer where the client doesn't say; `start`: from which position on the prompt is scored, -1: none."""
+    min_tokens = sampling.min_new_tokens or 0
+    scores = logprobs is not None and start != -1
+    return sampling.sampling_params(
+        defaults,
+        max_tokens=sampling.max_new_tokens if sampling.max_new_tokens is not None else max(room, min_tokens),
+        min_tokens=min_tokens,
+        seed=sampling.sampling_seed,
+        logprobs=logprobs,
+        prompt_logprobs=logprobs if scores else None,
+        logprob_start_len=start if scores else 0,
+        grammar=sampling.constraint(),
+    )
 
 
 def _finish_reason(answer: Answer, eos_ids: frozenset[int]) -> FinishReason | None:

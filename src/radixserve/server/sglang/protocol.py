@@ -9,10 +9,9 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from radixserve.errors import InvalidRequestError
-from radixserve.sampling_defaults import SamplingDefaults
-from radixserve.sampling_params import Grammar, SamplingParams
+from radixserve.sampling_params import Grammar
 from radixserve.server import unsupported_fields as not_honoured
-from radixserve.server.openai.bodies import Int, check_salt
+from radixserve.server.fields import FullSamplingFields, Int
 from radixserve.server.unsupported_fields import RefusesUnsupported, honoured
 
 T = TypeVar("T")
@@ -29,6 +28,7 @@ NAMES = {
     "seed": "sampling_seed",
     "logprobs": "top_logprobs_num",
     "prompt_logprobs": "top_logprobs_num",
+    "cache_salt": "extra_key",
 }
 """What this route calls the fields of SamplingParams."""
 
@@ -49,30 +49,18 @@ INSTEAD = {
 """What clients can do other than leave a field out."""
 
 
-class SamplingBody(RefusesUnsupported, kw_only=True):
+class SamplingBody(FullSamplingFields, kw_only=True):
     """`sampling_params` of /generate. At most one of `json_schema`, `regex`, `ebnf`, `structural_tag`."""
 
     max_new_tokens: Int | None = None
-    min_new_tokens: Int = 0
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: Int | None = None
-    """0 and -1 are off."""
-    min_p: float | None = None
-    frequency_penalty: float = 0.0
-    presence_penalty: float = 0.0
-    repetition_penalty: float | None = None
-    logit_bias: dict[Int, float] | None = None
-    stop: str | list[str] | None = None
-    stop_token_ids: list[Int] | None = None
-    ignore_eos: bool = False
-    n: Int = 1
+    min_new_tokens: Int | None = None
     sampling_seed: Int | None = None
+    seed: Any = None  # it is sampling_seed here
+    cache_salt: Any = None  # it is extra_key, of the body
     json_schema: str | dict[str, Any] | None = None
     regex: str | None = None
     ebnf: str | None = None
     structural_tag: str | dict[str, Any] | None = None
-    skip_special_tokens: bool = True
 
     def constraint(self) -> Grammar | None:
         """The language that the answer must belong to. Raises InvalidRequestError when there are two."""
@@ -83,33 +71,6 @@ class SamplingBody(RefusesUnsupported, kw_only=True):
             return None
         source = getattr(self, found[0])
         return Grammar(found[0], source if isinstance(source, str) else msgspec.json.encode(source).decode())  # type: ignore[arg-type]
-
-    def to_params(self, defaults: SamplingDefaults, max_tokens: int, logprobs: int | None, start: int | None) -> SamplingParams:
-        """As the engine takes them, not yet validated. `defaults`: of those that are not given.
-
-        `start`: from which position on the prompt is scored, if at all.
-        """
-        given = {name: value for name in defaults.__struct_fields__ if (value := getattr(self, name)) is not None}
-        if self.top_k == -1:
-            given["top_k"] = 0
-        return defaults.params(
-            n=self.n,
-            max_tokens=max_tokens,
-            min_tokens=self.min_new_tokens,
-            presence_penalty=self.presence_penalty,
-            frequency_penalty=self.frequency_penalty,
-            logit_bias=self.logit_bias or {},
-            seed=self.sampling_seed,
-            stop=(self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ()),
-            stop_token_ids=tuple(self.stop_token_ids or ()),
-            ignore_eos=self.ignore_eos,
-            logprobs=logprobs,
-            prompt_logprobs=None if start is None else logprobs,
-            logprob_start_len=start or 0,
-            grammar=self.constraint(),
-            skip_special_tokens=self.skip_special_tokens,
-            **given,
-        )
 
 
 class GenerateBody(RefusesUnsupported, kw_only=True):
@@ -140,7 +101,6 @@ class GenerateBody(RefusesUnsupported, kw_only=True):
                 sampling.refuse_others(INSTEAD)
         if (self.text is None) == (self.input_ids is None):
             raise InvalidRequestError("send either text or input_ids, not both and not neither", param="text")
-        check_salt(self.extra_key, "extra_key")
         for rid in self.rid if isinstance(self.rid, list) else [self.rid or ""]:
             if len(rid) > MAX_RID_LEN:
                 raise InvalidRequestError(f"rid has {len(rid)} characters: at most {MAX_RID_LEN} are allowed", param="rid")
