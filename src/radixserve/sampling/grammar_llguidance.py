@@ -161,7 +161,10 @@ class LLGuidanceMatcher:
 
     def accept(self, token_id: int) -> bool:
         self._first_mask = None
-        return self._matcher.try_consume_tokens([token_id]) == 1
+        accepted = self._matcher.try_consume_tokens([token_id]) == 1
+        if not accepted and not self._matcher.is_error():
+            self._matcher.compute_bitmask()  # tells the error, where another copy has ended the lexer that they share
+        return accepted
 
     def forced(self) -> list[int]:
         return self._matcher.compute_ff_tokens()

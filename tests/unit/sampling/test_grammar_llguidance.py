@@ -11,7 +11,7 @@ import pytest
 
 from radixserve.errors import InvalidRequestError
 from radixserve.grammar import CompiledGrammar, Matcher
-from radixserve.sampling.grammar_llguidance import LLGuidance
+from radixserve.sampling.grammar_llguidance import LLGuidance, LLGuidanceMatcher
 from radixserve.sampling_params import Grammar
 from radixserve.text.tokenizer import Tokenizer
 from tests.schema_cases import CASES, SchemaCase, closed_object, enforced
@@ -258,6 +258,42 @@ def test_the_work_of_a_mask_is_bounded_and_a_dear_grammar_ends_itself(compiler: 
                 break
         reason = matcher.fault
     assert "it takes more work than is allowed; simplify it" in reason
+
+
+def test_every_copy_of_a_matcher_says_why_none_can_go_on(compiler: LLGuidance) -> None:
+    """One copy ends the lexer that they share while others have their masks already: their tokens are refused for it too."""
+    compiled = compiler.compile(Grammar("regex", "[a-z]{20}(c{1000}){1000}"))
+    matchers = [compiled.matcher(ignore_eos=False) for _ in range(3)]
+    while all(masks := [allowed(matcher) for matcher in matchers]):
+        assert all(matcher.accept(min(mask)) for matcher, mask in zip(matchers, masks, strict=True))
+    assert any(masks), "none had its mask"
+    for matcher, mask in zip(matchers, masks, strict=True):
+        assert not mask or not matcher.accept(min(mask))
+        assert "it takes more work than is allowed" in matcher.fault
+
+
+def test_a_token_refused_for_a_lexer_that_a_copy_ended_has_that_reason() -> None:
+    """The library refuses it without an error, seen on a large vocabulary, and tells of one with the next mask."""
+
+    class Ended:
+        error = ""
+
+        def try_consume_tokens(self, _token_ids: list[int]) -> int:
+            return 0
+
+        def is_error(self) -> bool:
+            return bool(self.error)
+
+        def get_error(self) -> str:
+            return self.error
+
+        def compute_bitmask(self) -> None:
+            self.error = "lexer error: too many expressions constructed"
+
+    ended: Any = Ended()
+    matcher = LLGuidanceMatcher(ended, np.zeros(1, dtype=np.int32), frozenset())
+    assert not matcher.accept(1)
+    assert "it takes more work than is allowed" in matcher.fault
 
 
 @pytest.mark.parametrize(
