@@ -102,6 +102,7 @@ class FollowedMatches:
         for place in self._places.pop(node, {}).values():
             for matches in place.matches.values():
                 self._changed |= matches
+            place.matches.clear()  # a match keeps its place until it is followed again: they would be a cycle
 
     def split(self, lower: Node, upper: Node) -> None:
         """The beginning of a node's edge became that of the new node `upper` above it."""

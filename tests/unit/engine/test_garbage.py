@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from radixserve.config import EngineConfig
-from radixserve.ipc import AbortRequest, FlushRequest
+from radixserve.ipc import AbortRequest, CacheCommand, FlushRequest
 from tests.hash_runner import VOCAB
 from tests.property.test_recorded_runs import recorded_engine
 from tests.traffic import Traffic
@@ -17,6 +17,9 @@ def play(traffic: Traffic, num_requests: int) -> None:
     for number in range(num_requests):
         prompt = [1] * (5 + number % 3) + [number % VOCAB, number * 7 % VOCAB, 3]
         rid = traffic.send(prompt, 4, salt=str(number % 3))
+        if number % 7 == 0:
+            for _, node in list(traffic.engine.cache.walk())[:1]:
+                traffic.engine.receive(CacheCommand(f"evict {number}", "evict", node.serial))
         if number % 5 == 0:
             traffic.engine.receive(AbortRequest(rid))
         for _ in range(3):
