@@ -53,6 +53,19 @@ def test_tokens_there_and_back(server: RunningServer) -> None:
     assert "Hi" in server.post("/detokenize", tokens=chat).json()["prompt"]
 
 
+def test_tokens_come_as_the_vocabulary_has_them_where_they_are_asked_for(server: RunningServer) -> None:
+    assert "token_strs" not in server.post("/tokenize", prompt="a b").json()
+    assert server.post("/tokenize", prompt="a b", return_token_strs=True).json()["token_strs"] == ["a", "Ġ", "b"]
+
+
+def test_tokens_of_a_conversation_can_leave_its_last_message_open(server: RunningServer) -> None:
+    messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Well, "}]
+    open_end = {"add_generation_prompt": False, "continue_final_message": True}
+    tokens = server.post("/tokenize", messages=messages, **open_end).json()["tokens"]
+    asked = server.post("/v1/chat/completions", model="tiny", messages=messages, max_tokens=1, return_token_ids=True, **open_end)
+    assert tokens == asked.json()["prompt_token_ids"]
+
+
 def test_metrics_are_served(server: RunningServer) -> None:
     server.post("/v1/completions", **FIELDS)
     text = httpx.get(server.url + "/metrics").text

@@ -127,6 +127,10 @@ class Tokenizer:
         """Decodes one answer to the prompt as it comes."""
         return Detokenizer(self.token_bytes, self.special_ids if skip_special_tokens else frozenset(), prompt_ids)
 
+    def vocabulary_texts(self, ids: np.ndarray | Sequence[int]) -> list[str]:
+        """Tokens as the vocabulary writes them (`Ġblue`, `▁blue`), not as they are read; "" for an id that it hasn't."""
+        return [self._backend.id_to_token(int(token_id)) or "" for token_id in ids]
+
     def special_id(self, text: str) -> int | None:
         """The id of the special token with this text; None where there is none."""
         token_id = self._backend.token_to_id(text)

@@ -47,6 +47,8 @@ class TokenizeBody(msgspec.Struct, kw_only=True):
     chat_template_kwargs: dict[str, Any] | None = None
     add_special_tokens: bool = True
     add_generation_prompt: bool = True
+    continue_final_message: bool = False
+    return_token_strs: bool = False
 
 
 class DetokenizeBody(msgspec.Struct, kw_only=True):

@@ -121,6 +121,7 @@ def _tokenize(body: TokenizeBody, service: Service) -> Response:
             body.messages,
             tools=[tool.openai() for tool in read_tools(body.tools or [])],
             add_generation_prompt=body.add_generation_prompt,
+            continue_final_message=body.continue_final_message,
             template_kwargs=body.chat_template_kwargs,
             check=lambda num_chars: service.check_text(num_chars, "messages"),
         )
@@ -128,7 +129,8 @@ def _tokenize(body: TokenizeBody, service: Service) -> Response:
         text = body.prompt or ""
         service.check_text(len(text), "prompt")
         ids = service.tokenizer.encode(text, add_special_tokens=body.add_special_tokens)
-    return json_reply(Tokens(ids.tolist(), len(ids), service.info.limits.max_context_len))
+    texts = service.tokenizer.vocabulary_texts(ids) if body.return_token_strs else UNSET
+    return json_reply(Tokens(ids.tolist(), len(ids), service.info.limits.max_context_len, texts))
 
 
 async def detokenize(request: Request) -> Response:

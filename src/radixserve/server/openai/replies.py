@@ -204,8 +204,9 @@ class ModelList(msgspec.Struct, frozen=True):
 
 
 class Tokens(msgspec.Struct, frozen=True):
-    """Reply of /tokenize."""
+    """Reply of /tokenize. `token_strs`: the tokens as the vocabulary has them."""
 
     tokens: list[int]
     count: int
     max_model_len: int
+    token_strs: list[str] | UnsetType = UNSET
