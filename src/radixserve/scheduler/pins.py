@@ -5,12 +5,16 @@ leave room: what is pinned and what the requests need fits the pool together, fo
 """
 
 from collections.abc import Iterable
+from itertools import islice
 
 from radixserve.cache.lease import Lease
 from radixserve.cache.node import Node
 from radixserve.cache.prefix_cache import PrefixCache
 from radixserve.errors import InvalidRequestError
 from radixserve.req import Req
+
+MAX_PINS = 4_096
+"""Each locks a path of its own, and all are named to whoever watches the cache."""
 
 
 class Pins:
@@ -30,10 +34,18 @@ class Pins:
     def pin(self, top: Node, reqs: Iterable[Req], *, subtree: bool = False) -> int:
         """Pins `top`, or with `subtree` every leaf at or below it; returns how many tokens are pinned now that were not before.
 
-        Raises InvalidRequestError, with nothing changed, if one of `reqs`, those that wait or run, would not fit any more.
+        Raises InvalidRequestError, with nothing changed, if one of `reqs`, those that wait or run, would not fit any more, or if
+        there would be more than MAX_PINS pins.
         """
-        ends = [node for node in self._cache.tree.walk_below(top) if not node.children] if subtree else [top]
-        before, added = self.num_tokens, [node for node in ends if node.serial not in self._leases]
+        ends = (node for node in self._cache.tree.walk_below(top) if not node.children) if subtree else iter([top])
+        unpinned = (node for node in ends if node.serial not in self._leases)
+        before, added = self.num_tokens, list(islice(unpinned, MAX_PINS + 1))
+        if len(self._leases) + len(added) > MAX_PINS:
+            raise InvalidRequestError(
+                f"there would be more than {MAX_PINS} pins, {len(self._leases)} are there already: pin nodes above the leaves of "
+                f"node {top.serial}, or unpin something",
+                param="node",
+            )
         for node in added:
             self._leases[node.serial] = self._cache.hold(node)
             self._add_to_path(node, 1)

@@ -1,14 +1,19 @@
 """What is pinned leaves room: whoever is taken in can run, even beside all pins, and whoever fits is taken in."""
 
+from contextlib import suppress
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from radixserve.cache.node import Node
 from radixserve.cache.prefix_cache import PrefixCache
 from radixserve.engine.engine import Engine
+from radixserve.errors import InvalidRequestError
 from radixserve.ipc import CacheCommand, GenerateRequest
 from radixserve.req import Req
 from radixserve.sampling_params import SamplingParams
+from radixserve.scheduler import pins as pins_module
 from radixserve.scheduler.pins import Pins
 from radixserve.tokens import token_bytes
 from tests.hash_runner import hash_engine, solo
@@ -156,4 +161,33 @@ def test_a_pin_ends_without_a_walk_of_what_is_not_pinned() -> None:
         assert node is not None
         pins.pin(node, [])
         works.append(lines_run(pins.unpin, node))
+    assert works[1] == works[0]
+
+
+def test_more_pins_than_there_may_be_are_refused_whole_and_before_the_rest_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pins_module, "MAX_PINS", 8)
+    works = []
+    for num_leaves in (8, 9, 400):
+        cache = PrefixCache(10_000)
+        pins = Pins(cache)
+        for leaf in range(num_leaves):
+            put(cache, [1, 2 + leaf])
+        node = cache.end_of_match(token_bytes([1]))
+        assert node is not None
+        if num_leaves == 8:
+            assert pins.pin(node, [], subtree=True) == 9
+            put(cache, [3])
+            other = cache.end_of_match(token_bytes([3]))
+            assert other is not None
+            with pytest.raises(InvalidRequestError, match="more than 8 pins, 8 are there already"):
+                pins.pin(other, [])
+            assert pins.pin(node, [], subtree=True) == 0, "those are pinned already"
+            continue
+
+        def refused(pins: Pins = pins, node: Node = node) -> None:
+            with suppress(InvalidRequestError):
+                pins.pin(node, [], subtree=True)
+
+        works.append(lines_run(refused))
+        assert (pins.serials, pins.num_tokens, cache.protected_size) == ([], 0, 0)
     assert works[1] == works[0]
