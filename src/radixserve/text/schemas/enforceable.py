@@ -190,10 +190,18 @@ def _without_lookahead(here: dict[str, Any]) -> dict[str, Any]:
         return here
     pattern, *others = without_lookahead(here["pattern"])
     try:
-        parts = [{"pattern": portable(other)} for other in others]
+        others = [portable(other) for other in others]
     except ValueError as error:
         raise _RefusedError("pattern", f"is {here['pattern']!r:.60}: {error}") from None
-    return here | {"pattern": pattern} | ({"allOf": [*here.get("allOf", []), *parts]} if parts else {})
+    return _with_patterns(here | {"pattern": pattern}, others)
+
+
+def _with_patterns(here: dict[str, Any], patterns: list[str]) -> dict[str, Any]:
+    """A schema whose texts match further patterns too."""
+    parts = here.get("allOf", [])
+    if not patterns or not isinstance(parts, list):  # of what is no list the library says so
+        return here
+    return here | {"allOf": [*parts, *({"pattern": pattern} for pattern in patterns)]}
 
 
 def _pattern_properties(value: Any) -> Any:
@@ -230,6 +238,6 @@ def _without_format(here: dict[str, Any]) -> dict[str, Any]:
         if not isinstance(name, str) or name in NOT_HELD:
             raise _RefusedError("format", f"is {name!r:.40}, which can't be enforced: use one of {', '.join(PATTERNS)}")
         if name in PATTERNS:
-            pattern = {"pattern": portable(PATTERNS[name])}
-            here = here | (pattern if "pattern" not in here else {"allOf": [*here.get("allOf", []), pattern]})
+            pattern = portable(PATTERNS[name])
+            here = _with_patterns(here, [pattern]) if "pattern" in here else here | {"pattern": pattern}
     return {keyword: value for keyword, value in here.items() if keyword != "format"}
