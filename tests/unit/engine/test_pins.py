@@ -146,7 +146,7 @@ def test_a_request_is_checked_against_its_own_path_however_many_pins_there_are()
         assert node is not None
         pins.pin(node, [])
         works.append(lines_run(pins.check, req))
-    assert works[-1] == works[1]
+    assert works[-1] <= works[1]
 
 
 def test_a_pin_ends_without_a_walk_of_what_is_not_pinned() -> None:
@@ -161,7 +161,7 @@ def test_a_pin_ends_without_a_walk_of_what_is_not_pinned() -> None:
         assert node is not None
         pins.pin(node, [])
         works.append(lines_run(pins.unpin, node))
-    assert works[1] == works[0]
+    assert works[1] <= works[0]
 
 
 def test_more_pins_than_there_may_be_are_refused_whole_and_before_the_rest_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,4 +190,4 @@ def test_more_pins_than_there_may_be_are_refused_whole_and_before_the_rest_is_lo
 
         works.append(lines_run(refused))
         assert (pins.serials, pins.num_tokens, cache.protected_size) == ([], 0, 0)
-    assert works[1] == works[0]
+    assert works[1] <= works[0]
