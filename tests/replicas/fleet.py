@@ -22,8 +22,6 @@ from radixserve.replicas.local import serve_replicas
 engine, server = (json.loads(text) for text in sys.argv[1:])
 sys.exit(serve_replicas(EngineConfig(**engine), ServerConfig(**server), ReplicaConfig(replicas=2)))
 """
-RESTART_S = 60.0
-"""How long a replica may take to be replaced, on a busy machine."""
 COUNTS = tuple(
     f"radixserve_{name}{{" for name in ("router_queue_tokens", "router_requests", "running_requests", "waiting_requests")
 )
@@ -61,7 +59,7 @@ def processes(server: RunningServer) -> list[psutil.Process]:
 
 def wait_for_two(server: RunningServer, *, without: set[str] | frozenset[str] = frozenset()) -> None:
     """Waits until there are two replicas, none of them one of `without`."""
-    wait_until(lambda: len(names := replicas(server).keys()) == 2 and not names & without, RESTART_S)
+    wait_until(lambda: len(names := replicas(server).keys()) == 2 and not names & without)
 
 
 def counts(server: RunningServer) -> list[float]:
