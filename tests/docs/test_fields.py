@@ -1,4 +1,4 @@
-"""The tables of fields in docs/serving.md say what the code does with each field of each endpoint."""
+"""The tables of fields in docs/api say what the code does with each field of each endpoint."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,8 @@ from radixserve.server.openai.bodies import ChatBody, CompletionBody
 from radixserve.server.responses.body import ResponsesBody
 from radixserve.server.unsupported_fields import RefusesUnsupported, not_honoured
 
-PAGE = (Path(__file__).parents[2] / "docs/serving.md").read_text()
+DOCS = Path(__file__).parents[2] / "docs"
+TABLES = "\n".join(page.read_text() for page in sorted((DOCS / "api").glob("*.md")))
 BODIES: dict[str, type[msgspec.Struct]] = {
     "/v1/completions": CompletionBody,
     "/v1/chat/completions": ChatBody,
@@ -29,7 +30,7 @@ def said(endpoint: str) -> dict[str, str]:
     """What the tables say of an endpoint's fields."""
     found: dict[str, str] = {}
     column = 0
-    for line in PAGE.splitlines():
+    for line in TABLES.splitlines():
         cells = [cell.strip().strip("`") for cell in line.split("|")[1:-1]]
         if line.startswith("| field |"):
             column = cells.index(endpoint) if endpoint in cells else 0
@@ -52,6 +53,6 @@ def test_every_field_is_in_the_table_and_true(endpoint: str) -> None:
 
 
 def test_every_field_that_may_be_refused_is_told() -> None:
-    section = PAGE.split("### Refused fields")[1].split("###")[0]
+    section = (DOCS / "serving.md").read_text().split("## Refused fields")[1].split("##")[0]
     told = [name for line in section.splitlines() if line.startswith("`") for name in re.findall(r"`(\w+)`", line)]
     assert told == list(RefusesUnsupported.__struct_fields__)

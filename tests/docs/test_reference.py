@@ -59,9 +59,10 @@ def test_commands_exist(page: Path) -> None:
 
 
 def test_every_page_is_in_the_table_of_contents() -> None:
-    for folder in (ROOT / "docs", ROOT / "docs/design"):
-        listed = set(LINK.findall((folder / "README.md").read_text()))
-        assert {page.name for page in folder.glob("*.md") if page.name != "README.md"} <= listed
+    for contents, folder in (("docs", "."), ("docs", "api"), ("docs/design", ".")):
+        listed = {(ROOT / contents / link).resolve() for link in LINK.findall((ROOT / contents / "README.md").read_text())}
+        pages = {page.resolve() for page in (ROOT / contents / folder).glob("*.md") if page.name != "README.md"}
+        assert pages <= listed
 
 
 def test_readme_starts_with_two_commands() -> None:
