@@ -30,6 +30,22 @@ class InvalidRequestError(RadixServeError):
         self.code = code
 
 
+class ParamError(InvalidRequestError):
+    """One field has a wrong value: an API words it with its own name of the field.
+
+    The message is `lead`, the field's name and the `problem` ("is -1: must be at least 0").
+    """
+
+    def __init__(self, param: str, problem: str, *, lead: str = "", code: str | None = None) -> None:
+        super().__init__(f"{lead}{param} {problem}", param=param, code=code)
+        self.problem = problem
+        self.lead = lead
+
+    def called(self, name: str) -> "ParamError":
+        """The same, of a field that the client calls `name`."""
+        return ParamError(name, self.problem, lead=self.lead, code=self.code)
+
+
 class AnswerError(RadixServeError):
     """A finished answer breaks the schema that it was held to; HTTP 500. It names the keyword, and nothing of the answer."""
 

@@ -6,7 +6,7 @@ The same check runs in the HTTP process, so that a bad request is refused at onc
 import msgspec
 import numpy as np
 
-from radixserve.errors import InvalidRequestError
+from radixserve.errors import InvalidRequestError, ParamError
 from radixserve.sampling_params import SamplingParams
 
 
@@ -50,10 +50,8 @@ class Limits(msgspec.Struct, frozen=True):
                 f"the prompt holds token id {bad}: ids must be between 0 and {self.vocab_size - 1}", param="prompt"
             )
         if params.prompt_logprobs is not None and params.logprob_start_len >= prompt_len:
-            raise InvalidRequestError(
-                f"logprob_start_len is {params.logprob_start_len}: must be below the prompt's {prompt_len} tokens",
-                param="logprob_start_len",
-            )
+            problem = f"is {params.logprob_start_len}: must be below the prompt's {prompt_len} tokens"
+            raise ParamError("logprob_start_len", problem)
         room = self.max_output(prompt_len)
         asked = params.max_tokens if params.max_tokens is not None else max(params.min_tokens, 1)
         if asked > room or prompt_len > self.pool_len:  # an answer of no tokens needs slots for its prompt all the same
@@ -61,19 +59,15 @@ class Limits(msgspec.Struct, frozen=True):
         return asked if params.max_tokens is not None else room
 
     def _refuse(self, prompt_len: int, asked: int) -> None:
-        code = "context_length_exceeded"
+        lead = f"the prompt has {prompt_len} tokens and "
         if prompt_len + asked > self.max_context_len:
-            raise InvalidRequestError(
-                # Clients know a full context by these first words.
-                f"this model's maximum context length is {self.max_context_len} tokens: the prompt has {prompt_len} tokens and "
-                f"max_tokens is {asked}, {prompt_len + asked} in all; shorten the prompt or ask for fewer tokens",
-                param="max_tokens" if prompt_len < self.max_context_len else "prompt",
-                code=code,
-            )
-        needed = prompt_len + max(asked, 1) - 1
-        raise InvalidRequestError(
-            f"the prompt has {prompt_len} tokens and max_tokens is {asked}, which needs {needed} slots: the pool "
-            f"holds {self.num_slots}; shorten the request or raise --num-slots",
-            param="max_tokens" if prompt_len <= self.num_slots else "prompt",
-            code=code,
-        )
+            # Clients know a full context by these first words.
+            lead = f"this model's maximum context length is {self.max_context_len} tokens: {lead}"
+            problem = f"is {asked}, {prompt_len + asked} in all; shorten the prompt or ask for fewer tokens"
+            by_prompt = prompt_len >= self.max_context_len
+        else:
+            needed = f"needs {prompt_len + max(asked, 1) - 1} slots: the pool holds {self.num_slots}"
+            problem = f"is {asked}, which {needed}; shorten the request or raise --num-slots"
+            by_prompt = prompt_len > self.num_slots
+        error = ParamError("max_tokens", problem, lead=lead, code="context_length_exceeded")
+        raise InvalidRequestError(error.message, param="prompt", code=error.code) if by_prompt else error

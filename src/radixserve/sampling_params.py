@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from radixserve.errors import InvalidRequestError
+from radixserve.errors import InvalidRequestError, ParamError
 
 MAX_N = 128
 MAX_TOP_LOGPROBS = 20
@@ -107,9 +107,9 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
             _check_int("seed", self.seed, -SEED_LIMIT, SEED_LIMIT - 1)
         _check_count("stop", len(self.stop), MAX_STOP_STRINGS)
         if "" in self.stop:
-            raise InvalidRequestError("stop holds an empty string: it would end every answer at once", param="stop")
+            raise ParamError("stop", "holds an empty string: it would end every answer at once")
         if (longest := max(map(len, self.stop), default=0)) > MAX_STOP_LEN:
-            raise InvalidRequestError(f"stop holds {longest} characters: at most {MAX_STOP_LEN} are allowed", param="stop")
+            raise ParamError("stop", f"holds {longest} characters: at most {MAX_STOP_LEN} are allowed")
         _check_count("stop_token_ids", len(self.stop_token_ids), MAX_STOP_STRINGS)
         for token_id in self.stop_token_ids:
             _check_int("stop_token_ids", token_id, 0, vocab_size - 1)
@@ -124,16 +124,16 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 def _check_int(name: str, value: int, low: int, high: int | None) -> None:
     if value < low or (high is not None and value > high):
         limit = f"at least {low}" if high is None else f"between {low} and {high}"
-        raise InvalidRequestError(f"{name} is {value}: must be {limit}", param=name)
+        raise ParamError(name, f"is {value}: must be {limit}")
 
 
 def _check_float(name: str, value: float, low: float, high: float, *, above: bool = False) -> None:
     """`above`: the lower limit itself is not allowed."""
     if not math.isfinite(value) or value < low or value > high or (above and value == low):
         limit = f"above {low} and at most {high}" if above else f"between {low} and {high}"
-        raise InvalidRequestError(f"{name} is {value}: must be {limit}", param=name)
+        raise ParamError(name, f"is {value}: must be {limit}")
 
 
 def _check_count(name: str, count: int, limit: int) -> None:
     if count > limit:
-        raise InvalidRequestError(f"{name} has {count} entries: at most {limit} are allowed", param=name)
+        raise ParamError(name, f"has {count} entries: at most {limit} are allowed")

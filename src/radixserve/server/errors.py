@@ -4,7 +4,6 @@ No reply repeats more than a little of the input.
 """
 
 import logging
-import re
 from collections.abc import Mapping
 from typing import cast
 
@@ -14,7 +13,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ExceptionHandler
 
-from radixserve.errors import BusyError, EngineDeadError, InvalidRequestError, RadixServeError
+from radixserve.errors import BusyError, EngineDeadError, InvalidRequestError, ParamError, RadixServeError
 from radixserve.server.middleware.request_log import CLIENT_GONE, SAFE_HEADERS, record_of
 
 MAX_MESSAGE_LEN = 2000
@@ -68,16 +67,15 @@ class HttpError(RadixServeError):
         self.retry_after_s = retry_after_s
 
 
-def renamed(error: Exception, names: Mapping[str, str]) -> Exception:
-    """The same error, with the field at fault called as the client wrote it: `names` has the names that differ."""
+def named(error: Exception, names: Mapping[str, str]) -> Exception:
+    """The error with the field at fault called as the client wrote it. `names`: what an API calls the fields of a request to the
+    engine, where it is another name."""
     if not isinstance(error, InvalidRequestError) or error.param is None or error.param not in names:
         return error
     name = names[error.param]
-    message = (
-        f"{name}: {error.message}"
-        if error.param == "grammar"
-        else re.sub(rf"\b{error.param} (?=is|has|holds)", f"{name} ", error.message)
-    )
+    if isinstance(error, ParamError):
+        return error.called(name)
+    message = f"{name}: {error.message}" if error.param == "grammar" else error.message
     return InvalidRequestError(message, param=name, code=error.code)
 
 
@@ -149,7 +147,9 @@ async def _handle(request: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException) and error.status_code in (404, 405):
         detail = f"there is no {request.method} {request.url.path[:MAX_SHOWN_PATH]}: docs/serving.md lists the endpoints"
         error = HTTPException(error.status_code, detail, error.headers)
-    record_of(request).error = log_reason(error)
+    record = record_of(request)
+    error = named(error, record.names)
+    record.error = log_reason(error)
     reply = error_reply(error, request.url.path)
     if not isinstance(error, RadixServeError | HTTPException):  # this one passes by the middleware that adds them
         reply.headers.update({name.decode(): value.decode() for name, value in SAFE_HEADERS})

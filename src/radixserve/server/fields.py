@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from radixserve.errors import InvalidRequestError
+from radixserve.errors import ParamError
 from radixserve.sampling_defaults import SamplingDefaults
 from radixserve.sampling_params import SamplingParams
 from radixserve.server.unsupported_fields import RefusesUnsupported, honoured
@@ -57,13 +57,12 @@ class FullSamplingFields(SamplingFields, kw_only=True):
     """false: special tokens have text in the answer."""
 
 
-def check_salt(salt: str | None, param: str = "cache_salt") -> None:
-    """Raises InvalidRequestError for a salt that is empty or too long. `param`: the field it came in."""
+def check_salt(salt: str | None) -> None:
+    """Raises ParamError for a salt that is empty or too long."""
     if salt == "":
-        raise InvalidRequestError(f"{param} is empty: send at least one character, or leave it out", param=param)
+        raise ParamError("cache_salt", "is empty: send at least one character, or leave it out")
     if salt is not None and len(salt) > MAX_SALT_LEN:
-        message = f"{param} has {len(salt)} characters: at most {MAX_SALT_LEN} are allowed; send a hash of it"
-        raise InvalidRequestError(message, param=param)
+        raise ParamError("cache_salt", f"has {len(salt)} characters: at most {MAX_SALT_LEN} are allowed; send a hash of it")
 
 
 TAKEN_OVER = {

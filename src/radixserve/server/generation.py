@@ -7,7 +7,7 @@ is a last frame with the error.
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -20,7 +20,7 @@ from radixserve.ipc import GenerateRequest, Output
 from radixserve.observe.metrics import Metrics
 from radixserve.server.answers import Answer, Tally
 from radixserve.server.backend import Backend
-from radixserve.server.errors import log_reason, renamed
+from radixserve.server.errors import log_reason, named
 from radixserve.server.middleware.request_log import RequestRecord
 from radixserve.server.openai.replies import Usage
 from radixserve.text.answer_check import AnswerCheck, Answers
@@ -72,8 +72,6 @@ class Generation:
     requests: list[GenerateRequest]
     n: int
     stream: bool
-    names: Mapping[str, str] = field(default_factory=dict)
-    """What this route's clients call a field that the engine refuses, where it is another name."""
     checks: Sequence[AnswerCheck | None] = ()
     """One a prompt, where answers are held to a schema."""
     tally: Tally = field(init=False)
@@ -87,9 +85,9 @@ class Generation:
         self.record.finish = "abort"
         try:
             await _while_connected(receive, self._stream(send) if self.stream else self._reply(send))
-        except RadixServeError as error:
+        except RadixServeError:
             self.record.finish = "error"
-            raise renamed(error, self.names) from None
+            raise
         finally:
             self.record.usage = self.tally.usage()
 
@@ -111,9 +109,10 @@ class Generation:
             try:
                 last = await self._send_frames(first, events, send)
                 self.record.finish = self.tally.finish_reasons()
-            except Exception as error:
+            except Exception as failure:
+                error = named(failure, self.record.names)
                 self._note_failure(error)
-                last = self.reply.failure(renamed(error, self.names))
+                last = self.reply.failure(error)
             await send({"type": "http.response.body", "body": last})
 
     async def _send_frames(self, first: tuple[int, Output], events: Events, send: Send) -> bytes:

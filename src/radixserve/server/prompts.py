@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from radixserve.errors import InvalidRequestError
+from radixserve.errors import InvalidRequestError, ParamError
 from radixserve.ipc import GenerateRequest
 from radixserve.limits import Limits
 from radixserve.sampling_params import SamplingParams
@@ -86,10 +86,9 @@ def encode_prompts(given: str | Sequence[str | int | list[int]], service: Servic
 def check_choices(num_prompts: int, n: int) -> None:
     """Raises InvalidRequestError when one HTTP request asks for more than MAX_CHOICES answers."""
     if num_prompts * n > MAX_CHOICES:
-        raise InvalidRequestError(
-            f"prompt holds {num_prompts} prompts, with n {n} that is {num_prompts * n} answers: at most {MAX_CHOICES} are allowed",
-            param="n" if n > 1 else "prompt",
-        )
+        problem = f"holds {num_prompts} prompts, with n {n} that is {num_prompts * n} answers: at most {MAX_CHOICES} are allowed"
+        error = ParamError("prompt", problem)
+        raise InvalidRequestError(error.message, param="n") if n > 1 else error
 
 
 def check_weight(num_prompts: int, params: SamplingParams) -> None:
@@ -102,11 +101,8 @@ def check_weight(num_prompts: int, params: SamplingParams) -> None:
     answers, weight = num_prompts * params.n, sum(weights.values())
     if answers > 1 and answers * weight > MAX_WEIGHT:
         param = max(weights, key=lambda name: weights[name])
-        raise InvalidRequestError(
-            f"{param} has about {weight} bytes for each of {answers} answers: at most {MAX_WEIGHT} are allowed in all; ask for "
-            "fewer answers at once",
-            param=param,
-        )
+        problem = f"has about {weight} bytes for each of {answers} answers: at most {MAX_WEIGHT} are allowed in all"
+        raise ParamError(param, f"{problem}; ask for fewer answers at once")
 
 
 def as_token_ids(ids: Sequence[int], vocab_size: int, param: str = "prompt") -> np.ndarray:

@@ -7,14 +7,13 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from radixserve.errors import InvalidRequestError
 from radixserve.ipc import FinishReason, Output
 from radixserve.server.answer_parts import AnswerParts, Part, Step, whole_parts
 from radixserve.server.answers import Answer
 from radixserve.server.anthropic import replies
 from radixserve.server.anthropic.body import CountBody, MessagesBody
 from radixserve.server.conversation import Turn, prepare
-from radixserve.server.errors import HttpError, message_error, renamed
+from radixserve.server.errors import HttpError, message_error
 from radixserve.server.generation import Generation
 from radixserve.server.http.body import read_body
 from radixserve.server.http.sse import event_frame
@@ -37,47 +36,42 @@ async def messages(request: Request) -> Generation:
 
 
 def _begin(body: MessagesBody, service: Service, record: RequestRecord) -> Generation:
-    names = NAMES | {"grammar": "output_config" if body.output_config and body.output_config.format else "tools"}
     served = service.find_model(body.model)
     body.refuse()
-    try:
-        turn = prepare(body.to_conversation(), service)
-        room = max(service.info.limits.max_output(len(turn.prompt_ids)), 1)
-        params = body.sampling_params(
-            service.info.sampling_defaults,
-            max_tokens=min(body.max_tokens, room),
-            stop=tuple(body.stop_sequences or ()),
-            grammar=turn.grammar,
-            skip_special_tokens=turn.skip_special_tokens,
-        )
-        requests = make_requests(
-            [turn.prompt_ids],
-            params,
-            service.info.limits,
-            request_id=record.id,
-            adapter=served.adapter,
-            priority=body.priority,
-            cache_salt=body.cache_salt,
-        )
-    except InvalidRequestError as error:
-        raise renamed(error, names) from None
+    record.names = NAMES | {"grammar": "output_config" if body.output_config and body.output_config.format else "tools"}
+    turn = prepare(body.to_conversation(), service)
+    room = max(service.info.limits.max_output(len(turn.prompt_ids)), 1)
+    params = body.sampling_params(
+        service.info.sampling_defaults,
+        max_tokens=min(body.max_tokens, room),
+        stop=tuple(body.stop_sequences or ()),
+        grammar=turn.grammar,
+        skip_special_tokens=turn.skip_special_tokens,
+    )
+    requests = make_requests(
+        [turn.prompt_ids],
+        params,
+        service.info.limits,
+        request_id=record.id,
+        adapter=served.adapter,
+        priority=body.priority,
+        cache_salt=body.cache_salt,
+    )
     reply = MessageBuilder(f"msg_{record.id}", served.name, service.tokenizer, turn, full=body.max_tokens > room)
-    return Generation(service.client, service.metrics, record, reply, requests, 1, bool(body.stream), names, [turn.check])
+    return Generation(service.client, service.metrics, record, reply, requests, 1, bool(body.stream), [turn.check])
 
 
 async def count_tokens(request: Request) -> Response:
     """How many tokens a prompt has, cached or not."""
     body = await read_body(request, CountBody)
-    return await offload(request, lambda: _count(body, service_of(request)))
+    return await offload(request, lambda: _count(body, service_of(request), record_of(request)))
 
 
-def _count(body: CountBody, service: Service) -> Response:
+def _count(body: CountBody, service: Service, record: RequestRecord) -> Response:
     service.find_model(body.model)
     body.refuse()
-    try:
-        turn = prepare(body.to_conversation(), service)
-    except InvalidRequestError as error:
-        raise renamed(error, NAMES) from None
+    record.names = NAMES
+    turn = prepare(body.to_conversation(), service)
     return json_reply(replies.TokenCount(len(turn.prompt_ids)))
 
 

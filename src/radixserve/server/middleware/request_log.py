@@ -8,6 +8,7 @@ import logging
 import re
 import time
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -44,6 +45,8 @@ class RequestRecord:
     finish: str | None = None
     """Finish reasons of the choices, or "error", or "abort" when the client left."""
     error: str | None = None
+    names: Mapping[str, str] = field(default_factory=dict)
+    """What the API calls the fields of a request to the engine, where it is another name: what errors call them."""
     body_bytes: int = 0
     held: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     """What the work on its body takes up; closed before the engine is asked, or at the request's end."""

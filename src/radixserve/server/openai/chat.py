@@ -14,7 +14,6 @@ from radixserve.server.answers import Answer
 from radixserve.server.chunks import Chunks
 from radixserve.server.constraints import Constraint
 from radixserve.server.conversation import Turn, prepare
-from radixserve.server.errors import renamed
 from radixserve.server.generation import Generation
 from radixserve.server.http.body import read_body
 from radixserve.server.middleware.request_log import RequestRecord, record_of
@@ -48,22 +47,19 @@ def _begin(body: ChatBody, service: Service, record: RequestRecord) -> Generatio
     served = service.find_model(body.model)
     body.refuse()
     constraint = body.constraint()
-    names = _names(body, constraint)
-    try:
-        turn = prepare(body.to_conversation(constraint.grammar if constraint else None), service)
-        params = _params(body, turn, service.info.sampling_defaults)
-        requests = make_requests(
-            [turn.prompt_ids],
-            params,
-            service.info.limits,
-            request_id=record.id,
-            adapter=served.adapter,
-            priority=body.priority,
-            cache_salt=body.cache_salt,
-            explain_cache=body.explain_cache,
-        )
-    except InvalidRequestError as error:
-        raise renamed(error, names) from None
+    record.names = _names(body, constraint)
+    turn = prepare(body.to_conversation(constraint.grammar if constraint else None), service)
+    params = _params(body, turn, service.info.sampling_defaults)
+    requests = make_requests(
+        [turn.prompt_ids],
+        params,
+        service.info.limits,
+        request_id=record.id,
+        adapter=served.adapter,
+        priority=body.priority,
+        cache_salt=body.cache_salt,
+        explain_cache=body.explain_cache,
+    )
     stream_usage = body.stream_usage
     shape = ChatBuilder(
         id=f"chatcmpl-{record.id}",
@@ -76,7 +72,7 @@ def _begin(body: ChatBody, service: Service, record: RequestRecord) -> Generatio
         turn=turn,
     )
     chunks = Chunks(shape, stream_usage == "each", None if stream_usage == "none" else shape.usage_chunk)
-    return Generation(service.client, service.metrics, record, chunks, requests, params.n, bool(body.stream), names, [turn.check])
+    return Generation(service.client, service.metrics, record, chunks, requests, params.n, bool(body.stream), [turn.check])
 
 
 @dataclass

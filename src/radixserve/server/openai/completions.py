@@ -12,7 +12,6 @@ from radixserve.ipc import Output, TokenLogprob
 from radixserve.limits import Limits
 from radixserve.server.answers import Answer
 from radixserve.server.chunks import Chunks
-from radixserve.server.errors import renamed
 from radixserve.server.generation import Generation
 from radixserve.server.http.body import read_body
 from radixserve.server.middleware.request_log import RequestRecord, record_of
@@ -47,21 +46,18 @@ def _begin(body: CompletionBody, service: Service, record: RequestRecord) -> Gen
         prompt_logprobs=_prompt_logprobs(body),
         grammar=constraint.grammar if constraint else None,
     )
-    names = {"grammar": constraint.field} if constraint else {}
-    try:
-        requests = make_requests(
-            prompts,
-            params,
-            service.info.limits,
-            request_id=record.id,
-            adapter=served.adapter,
-            priority=body.priority,
-            cache_salt=body.cache_salt,
-            explain_cache=body.explain_cache,
-        )
-        checks = checks_of([params.grammar] * len(prompts))
-    except InvalidRequestError as error:
-        raise renamed(error, names) from None
+    record.names = {"grammar": constraint.field} if constraint else {}
+    requests = make_requests(
+        prompts,
+        params,
+        service.info.limits,
+        request_id=record.id,
+        adapter=served.adapter,
+        priority=body.priority,
+        cache_salt=body.cache_salt,
+        explain_cache=body.explain_cache,
+    )
+    checks = checks_of([params.grammar] * len(prompts))
     stream_usage = body.stream_usage
     shape = CompletionBuilder(
         id=f"cmpl-{record.id}",
@@ -78,7 +74,7 @@ def _begin(body: CompletionBody, service: Service, record: RequestRecord) -> Gen
         chunk_usage=UNSET if stream_usage == "none" else None,
     )
     chunks = Chunks(shape, stream_usage == "each", None if stream_usage == "none" else shape.usage_chunk)
-    return Generation(service.client, service.metrics, record, chunks, requests, params.n, bool(body.stream), names, checks)
+    return Generation(service.client, service.metrics, record, chunks, requests, params.n, bool(body.stream), checks)
 
 
 @dataclass

@@ -9,7 +9,6 @@ from starlette.responses import Response as HttpResponse
 from radixserve.errors import InvalidRequestError
 from radixserve.sampling_params import SamplingParams
 from radixserve.server.conversation import prepare
-from radixserve.server.errors import renamed
 from radixserve.server.generation import Generation
 from radixserve.server.http.body import read_body
 from radixserve.server.middleware.request_log import RequestRecord, record_of
@@ -35,26 +34,24 @@ def _answer(body: ResponsesBody, service: Service, record: RequestRecord) -> Gen
     body.refuse()
     before = [] if body.previous_response_id is None else service.responses.get(body.previous_response_id).items
     items = before + body.items
-    try:
-        turn = prepare(body.to_conversation(items), service)
-        params = body.sampling_params(
-            service.info.sampling_defaults,
-            max_tokens=body.max_output_tokens,
-            logprobs=body.alternatives,
-            grammar=turn.grammar,
-            skip_special_tokens=turn.skip_special_tokens,
-        )
-        requests = make_requests(
-            [turn.prompt_ids],
-            params,
-            service.info.limits,
-            request_id=record.id,
-            adapter=served.adapter,
-            priority=body.priority,
-            cache_salt=body.cache_salt,
-        )
-    except InvalidRequestError as error:
-        raise renamed(error, body.names) from None
+    record.names = body.names
+    turn = prepare(body.to_conversation(items), service)
+    params = body.sampling_params(
+        service.info.sampling_defaults,
+        max_tokens=body.max_output_tokens,
+        logprobs=body.alternatives,
+        grammar=turn.grammar,
+        skip_special_tokens=turn.skip_special_tokens,
+    )
+    requests = make_requests(
+        [turn.prompt_ids],
+        params,
+        service.info.limits,
+        request_id=record.id,
+        adapter=served.adapter,
+        priority=body.priority,
+        cache_salt=body.cache_salt,
+    )
     begun = _begin(body, served.name, service.now(), params)
 
     def keep(response: Response) -> None:
@@ -62,7 +59,7 @@ def _answer(body: ResponsesBody, service: Service, record: RequestRecord) -> Gen
             _keep(service.responses, response, items)
 
     wording = ResponseBuilder(service.tokenizer, begun, turn, keep)
-    return Generation(service.client, service.metrics, record, wording, requests, 1, bool(body.stream), body.names, [turn.check])
+    return Generation(service.client, service.metrics, record, wording, requests, 1, bool(body.stream), [turn.check])
 
 
 async def get_response(request: Request) -> HttpResponse:

@@ -14,7 +14,6 @@ from radixserve.sampling_defaults import SamplingDefaults
 from radixserve.sampling_params import SamplingParams
 from radixserve.server.answers import Answer
 from radixserve.server.chunks import Chunks
-from radixserve.server.errors import renamed
 from radixserve.server.generation import Generation
 from radixserve.server.http.body import read_body
 from radixserve.server.middleware.request_log import RequestRecord, record_of
@@ -45,22 +44,16 @@ def _begin(body: GenerateBody, service: Service, record: RequestRecord) -> Gener
     body.refuse()
     param, given = ("text", body.text) if body.text is not None else ("input_ids", body.input_ids or [])
     prompts = encode_prompts(given, service, param)
-    names = NAMES | {"prompt": param}
-    try:
-        requests = _requests(body, prompts, record.id, service)
-    except InvalidRequestError as error:
-        raise renamed(error, names) from None
+    record.names = NAMES | {"prompt": param, "grammar": "sampling_params"}
+    requests = _requests(body, prompts, record.id, service)
     kinds = {request.params.grammar.kind for request in requests if request.params.grammar is not None}
-    if kinds:
-        names["grammar"] = kinds.pop() if len(kinds) == 1 else "sampling_params"
-    try:
-        checks = checks_of([request.params.grammar for request in requests])
-    except InvalidRequestError as error:
-        raise renamed(error, names) from None
+    if len(kinds) == 1:
+        record.names |= {"grammar": kinds.pop()}
+    checks = checks_of([request.params.grammar for request in requests])
     n = requests[0].params.n
     several = isinstance(body.text, list) or (body.input_ids is not None and isinstance(body.input_ids[0], list))
     shape = GenerateBuilder(service.tokenizer, requests, prompts, n, several or n > 1, body.return_text_in_logprobs)
-    return Generation(service.client, service.metrics, record, Chunks(shape), requests, n, body.stream, names, checks)
+    return Generation(service.client, service.metrics, record, Chunks(shape), requests, n, body.stream, checks)
 
 
 @dataclass
