@@ -4,6 +4,9 @@ Every message names the value, the limit and the remedy, for whoever reads it: a
 client (`InvalidRequestError`), or a maintainer (`LockError`, which means that our own bookkeeping was called wrongly).
 """
 
+from functools import partial
+from typing import Any
+
 
 class RadixServeError(Exception):
     """Root of every exception that RadixServe raises on purpose."""
@@ -40,6 +43,9 @@ class ParamError(InvalidRequestError):
         super().__init__(f"{lead}{param} {problem}", param=param, code=code)
         self.problem = problem
         self.lead = lead
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(ParamError, lead=self.lead, code=self.code), (self.param, self.problem)
 
     def called(self, name: str) -> "ParamError":
         """The same, of a field that the client calls `name`."""

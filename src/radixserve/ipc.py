@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 
 from radixserve.cache_report import CacheReport, CacheTop
+from radixserve.errors import BusyError, InvalidRequestError, ParamError, RadixServeError
 from radixserve.explanation import Explanation
 from radixserve.limits import Limits
 from radixserve.sampling_defaults import SamplingDefaults
@@ -206,6 +207,25 @@ class RequestFailed(msgspec.Struct, frozen=True, tag=True):
     message: str
     param: str | None = None
     code: str | None = None
+    problem: str | None = None
+    """Of a ParamError, whose message ends with it."""
+
+    @classmethod
+    def of(cls, rid: str, error: RadixServeError) -> "RequestFailed":
+        """An error as a message."""
+        problem = error.problem if isinstance(error, ParamError) else None
+        if isinstance(error, InvalidRequestError):
+            return cls(rid, "invalid_request", error.message, error.param, error.code, problem)
+        return cls(rid, "busy" if isinstance(error, BusyError) else "internal", str(error))
+
+    def error(self) -> RadixServeError:
+        """The error that the message stands for."""
+        if self.problem is not None and self.param is not None:
+            lead = self.message.removesuffix(f"{self.param} {self.problem}")
+            return ParamError(self.param, self.problem, lead=lead, code=self.code)
+        if self.kind == "invalid_request":
+            return InvalidRequestError(self.message, param=self.param, code=self.code)
+        return BusyError(self.message) if self.kind == "busy" else RadixServeError(self.message)
 
 
 class CommandResult(msgspec.Struct, frozen=True, tag=True):

@@ -24,7 +24,7 @@ from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedC
 from radixserve.config import EngineConfig
 from radixserve.engine.build import build_engine
 from radixserve.engine.engine import Engine
-from radixserve.errors import BusyError, InvalidRequestError, RadixServeError
+from radixserve.errors import InvalidRequestError
 from radixserve.ipc import (
     AbortRequest,
     CacheNews,
@@ -198,7 +198,7 @@ class LLM:
                 self._step()
             result = mail.popleft()
         if isinstance(result, RequestFailed):
-            raise _failure(result)
+            raise result.error()
         assert isinstance(result, CommandResult)
         return result.message
 
@@ -269,7 +269,7 @@ class LLM:
                     output = mail.popleft()
                     if isinstance(output, RequestFailed):
                         del open_rids[output.rid]
-                        raise _failure(output)
+                        raise output.error()
                     assert isinstance(output, Output)
                     if output.finish_reason is not None:
                         del open_rids[output.rid]
@@ -351,13 +351,6 @@ def generate_all(branches: list[Branch], params: SamplingParams | None = None) -
         grown = first.token_ids[:-1] if stopped else first.token_ids
         branch.token_ids = np.concatenate([branch.token_ids, np.array(grown, dtype=np.int32)])
     return generations
-
-
-def _failure(failed: RequestFailed) -> RadixServeError:
-    """The exception that stands for it."""
-    if failed.kind == "invalid_request":
-        return InvalidRequestError(failed.message, param=failed.param, code=failed.code)
-    return BusyError(failed.message) if failed.kind == "busy" else RadixServeError(failed.message)
 
 
 def _check_type(params: SamplingParams) -> None:

@@ -60,7 +60,7 @@ class NamedAdapters:
             adapter, what = self.reader.result(message)
             self._check_name(name, replace=message.replace)
         except InvalidRequestError as error:
-            return RequestFailed(message.rid, "invalid_request", error.message, error.param, error.code)
+            return RequestFailed.of(message.rid, error)
         except ModelError as error:
             return RequestFailed(message.rid, "invalid_request", f"adapter {name!r}: {error}", "lora_path")
         done = f"loaded adapter {name!r} ({what})"
@@ -76,7 +76,7 @@ class NamedAdapters:
         try:
             self._find(message.name)
         except InvalidRequestError as error:
-            return RequestFailed(message.rid, "invalid_request", error.message, error.param, error.code)
+            return RequestFailed.of(message.rid, error)
         return CommandResult(message.rid, f"unloaded adapter {message.name!r}; {self._unload(message.name)}")
 
     def end(self, req: Req) -> None:

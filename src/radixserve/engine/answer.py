@@ -5,6 +5,7 @@ The end is decided here, in the engine, because it decides what is computed and 
 
 from dataclasses import dataclass
 
+from radixserve.errors import ParamError
 from radixserve.ipc import FinishReason, Output, RequestFailed, TokenLogprob
 from radixserve.req import Req
 from radixserve.text.detokenizer import Detokenizer
@@ -84,8 +85,8 @@ class Answer:
             message = f"the grammar became too costly at position {position}: {fault}"
             return RequestFailed(req.rid, "invalid_request", message, "grammar")
         if len(req.output_ids) < req.params.min_tokens:
-            message = f"min_tokens is {req.params.min_tokens}: the grammar allows only what would end the answer before; lower it"
-            return RequestFailed(req.rid, "invalid_request", message, "min_tokens")
+            problem = f"is {req.params.min_tokens}: the grammar allows only what would end the answer before; lower it"
+            return RequestFailed.of(req.rid, ParamError("min_tokens", problem))
         message = f"the grammar allows no token that the model could give at position {position}"
         return RequestFailed(req.rid, "internal", message)
 

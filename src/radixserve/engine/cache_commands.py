@@ -75,7 +75,7 @@ class CacheCommands:
                 case "evict":
                     return self._evict(message)
         except InvalidRequestError as error:
-            return [RequestFailed(message.rid, "invalid_request", error.message, error.param, error.code)]
+            return [RequestFailed.of(message.rid, error)]
 
     def flush(self, message: FlushRequest) -> list[EngineOutput]:
         """Empties the tree, pins included, if no request is open; or begins to evict what is unused, which `tidy` goes on with."""

@@ -217,7 +217,7 @@ class Engine:
         try:
             req = self._arrivals.take(message)
         except InvalidRequestError as error:
-            return [RequestFailed(message.rid, "invalid_request", error.message, error.param, error.code)]
+            return [RequestFailed.of(message.rid, error)]
         self._reqs[req.rid] = req
         self._answers[req.rid] = Answer(req, self.tokenizer)
         if self._grammars.make_ready(req):

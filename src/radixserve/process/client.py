@@ -27,7 +27,7 @@ from prometheus_client.registry import Collector
 
 from radixserve.cache_report import CacheTop
 from radixserve.config import EngineConfig
-from radixserve.errors import BusyError, ConfigError, EngineDeadError, InvalidRequestError, RadixServeError
+from radixserve.errors import ConfigError, EngineDeadError, RadixServeError
 from radixserve.explanation import Explanation
 from radixserve.ipc import (
     AbortRequest,
@@ -334,12 +334,8 @@ def _unless_failed(message: _Answer | RequestFailed | EngineDeadError) -> _Answe
     match message:
         case EngineDeadError():
             raise message
-        case RequestFailed(kind="invalid_request"):
-            raise InvalidRequestError(message.message, param=message.param, code=message.code)
-        case RequestFailed(kind="busy"):
-            raise BusyError(message.message)
         case RequestFailed():
-            raise RadixServeError(message.message)
+            raise message.error()
     return message
 
 

@@ -11,14 +11,14 @@ from collections.abc import AsyncGenerator, Awaitable
 from contextlib import aclosing
 from typing import Any
 
+import msgspec
 import ray
 from ray import serve
 
 from radixserve.config import EngineConfig
 from radixserve.errors import ConfigError, EngineDeadError, RadixServeError
-from radixserve.ipc import CacheNews, GenerateRequest, PageChange, PageNews
+from radixserve.ipc import CacheNews, GenerateRequest, PageChange, PageNews, RequestFailed
 from radixserve.process.client import EngineClient
-from radixserve.replicas.failures import encode, failed
 from radixserve.replicas.state import Report
 from radixserve.replicas.state_actor import SharedState
 
@@ -57,11 +57,11 @@ class EngineReplica:
             async with aclosing(self._client.generate([request])) as events:
                 async for number, output in events:
                     had_token |= output.completion_tokens > 0
-                    yield encode((number, output))
+                    yield msgspec.msgpack.encode((number, output))
         except EngineDeadError:
             raise
         except RadixServeError as error:
-            yield encode((0, failed(error)))
+            yield msgspec.msgpack.encode((0, RequestFailed.of("", error)))
         finally:
             self._ended.append((request.rid, had_token))
             self._news.set()
@@ -74,7 +74,7 @@ class EngineReplica:
             answer: Awaitable[Any] = getattr(self._client, method)(*args)
             return await answer
         except RadixServeError as error:
-            return failed(error)
+            return RequestFailed.of("", error)
 
     async def ping(self) -> None:
         """Returns: whoever asks learns that a replica can be reached."""

@@ -25,7 +25,6 @@ from radixserve.errors import BusyError, ConfigError, EngineDeadError, InvalidRe
 from radixserve.explanation import Explanation
 from radixserve.ipc import EngineInfo, EngineStats, GenerateRequest, Output, RequestFailed
 from radixserve.replicas.collector import ReplicaCollector
-from radixserve.replicas.failures import decode, raised
 from radixserve.replicas.members import POLL_S, Members
 from radixserve.replicas.remote_replica import RemoteReplica
 from radixserve.replicas.state import Member
@@ -37,6 +36,8 @@ MAX_ATTEMPTS = 3
 """Replicas that a request is sent to, one after the other, while they end before its first token."""
 
 logger = logging.getLogger(__name__)
+
+_decode = msgspec.msgpack.Decoder(tuple[int, Output | RequestFailed]).decode
 
 T = TypeVar("T")
 _News = tuple[int, Output] | Exception
@@ -180,9 +181,9 @@ class Fleet:
         stream = self._handle.options(stream=True).generate.remote(request)
         try:
             async for event in stream:
-                number, output = decode(event)
+                number, output = _decode(event)
                 if isinstance(output, RequestFailed):
-                    raise raised(output)
+                    raise output.error()
                 yield number, output
         except RayTaskError as error:
             if isinstance(error, EngineDeadError):

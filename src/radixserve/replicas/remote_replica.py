@@ -14,7 +14,6 @@ from radixserve.cache_report import CacheTop
 from radixserve.errors import EngineDeadError, RadixServeError
 from radixserve.explanation import Explanation
 from radixserve.ipc import CacheCommand, CacheNews, CommandResult, EngineStats, RequestFailed
-from radixserve.replicas.failures import raised
 from radixserve.replicas.state import Member
 
 REFRESH_S = 3.0
@@ -89,7 +88,7 @@ class RemoteReplica:
         except (RayError, RayServeException) as error:
             raise EngineDeadError(f"the replica {self.member.name} is gone ({type(error).__name__})") from None
         if isinstance(answer, RequestFailed):
-            raise raised(answer)
+            raise answer.error()
         return answer
 
     async def _watch(self) -> None:

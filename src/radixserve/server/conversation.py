@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from radixserve.errors import InvalidRequestError
+from radixserve.errors import InvalidRequestError, ParamError
 from radixserve.sampling_params import Grammar
 from radixserve.server.service import Service
 from radixserve.text.answer_check import AnswerCheck, text_check
@@ -72,7 +72,7 @@ class Turn:
 def prepare(this: Conversation, service: Service) -> Turn:
     """Templated and tokenized; call it off the event loop. Raises InvalidRequestError for what can't be said or enforced."""
     if not this.messages:
-        raise InvalidRequestError("messages is empty: send at least one message", param="messages")
+        raise ParamError("messages", "is empty: send at least one message")
     service.check_text(_num_chars(this.messages), "messages")
     prompt_ids = this.encode(service.tokenizer, lambda num_chars: service.check_text(num_chars, "messages"))
     dialect = service.dialect

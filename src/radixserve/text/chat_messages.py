@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from radixserve.errors import InvalidRequestError
+from radixserve.errors import InvalidRequestError, ParamError
 from radixserve.json_text import read_json
 
 
@@ -14,7 +14,7 @@ def normalize_messages(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     an empty list, a message without a role, and content that is not text.
     """
     if not isinstance(messages, list) or not messages:
-        raise InvalidRequestError("messages is empty: send at least one message", param="messages")
+        raise ParamError("messages", "is empty: send at least one message")
     return [_normalize(message, f"messages[{index}]") for index, message in enumerate(messages)]
 
 

@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from typing import Any
 
+import msgspec
 import pytest
 from ray.exceptions import RayActorError
 
@@ -14,7 +15,6 @@ from radixserve.ipc import EngineInfo, EngineStats, GenerateRequest, Output, Req
 from radixserve.limits import Limits
 from radixserve.observe.metrics import Metrics
 from radixserve.replicas import members
-from radixserve.replicas.failures import encode, failed
 from radixserve.replicas.fleet import MAX_ATTEMPTS, Fleet
 from radixserve.replicas.state import Member
 from radixserve.sampling_params import SamplingParams
@@ -86,7 +86,7 @@ class FakeStream:
         for event in self.script:
             if isinstance(event, Exception):
                 raise event
-            yield encode((0, event))
+            yield msgspec.msgpack.encode((0, event))
         if self.script is ENDLESS:
             await asyncio.Event().wait()
         self.done = True
@@ -171,7 +171,7 @@ def test_after_its_first_token_it_is_an_error() -> None:
 @pytest.mark.parametrize("error", [InvalidRequestError("n is 1", param="n", code="c"), BusyError("busy"), RadixServeError("bug")])
 def test_what_a_replica_refuses_is_refused_in_its_words(error: RadixServeError) -> None:
     with pytest.raises(type(error)) as caught:
-        answer(FakeRay([failed(error)]), REQUEST)
+        answer(FakeRay([RequestFailed.of("", error)]), REQUEST)
     assert str(caught.value) == str(error)
     assert getattr(caught.value, "param", None) == getattr(error, "param", None)
     assert getattr(caught.value, "code", None) == getattr(error, "code", None)
@@ -230,7 +230,7 @@ def test_what_is_asked_of_all_is_put_together() -> None:
             assert await fleet.abort({"id"}) == 3
             ray.answers = {"x": "flushed 1 tokens", "y": "flushed 2 tokens"}
             assert await fleet.flush() == "x: flushed 1 tokens; y: flushed 2 tokens"
-            ray.answers["y"] = failed(BusyError("1 requests run"))
+            ray.answers["y"] = RequestFailed.of("", BusyError("1 requests run"))
             with pytest.raises(BusyError, match="replica y: 1 requests run"):
                 await fleet.flush()
             assert (fleet.stats.num_running, fleet.stats.prompt_tokens, fleet.stats.finished) == (2, 20, {"stop": 4})
