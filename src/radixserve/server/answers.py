@@ -3,12 +3,21 @@
 from dataclasses import dataclass, field
 from functools import partial
 
-from msgspec import UNSET
-
 from radixserve.ipc import FinishReason, Output, TokenLogprob
-from radixserve.server.cache.explanations import with_text
-from radixserve.server.openai.replies import PromptTokensDetails, Usage
+from radixserve.server.cache.explanations import CacheExplanation, with_text
 from radixserve.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Tokens of one HTTP request: each prompt counted once, the answers summed."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+    """Of the prompts: their KV was in the cache when the request was first admitted."""
+    explanations: list[CacheExplanation] = field(default_factory=list)
+    """One a choice, where the request asked for them."""
 
 
 @dataclass
@@ -62,11 +71,9 @@ class Tally:
             prompt = number // self._n
             cached[prompt] = min(cached.get(prompt, output.cached_tokens), output.cached_tokens)
             completion_tokens += output.completion_tokens
-        prompt_tokens = sum(self._prompt_lens)
-        details = PromptTokensDetails(cached_tokens=sum(cached.values()))
         found = [output.explanation for _, (output, _) in sorted(self._last.items()) if output.explanation is not None]
         explanations = [with_text(explanation, self._text, branch_text=False) for explanation in found]
-        return Usage(prompt_tokens, completion_tokens, prompt_tokens + completion_tokens, details, explanations or UNSET)
+        return Usage(sum(self._prompt_lens), completion_tokens, sum(cached.values()), explanations)
 
     def finish_reasons(self) -> str:
         """The different finish reasons, in the order of the choices."""

@@ -18,11 +18,10 @@ from starlette.types import Receive, Scope, Send
 from radixserve.errors import AnswerError, RadixServeError
 from radixserve.ipc import GenerateRequest, Output
 from radixserve.observe.metrics import Metrics
-from radixserve.server.answers import Answer, Tally
+from radixserve.server.answers import Answer, Tally, Usage
 from radixserve.server.backend import Backend
 from radixserve.server.errors import log_reason, named
 from radixserve.server.middleware.request_log import RequestRecord
-from radixserve.server.openai.replies import Usage
 from radixserve.text.answer_check import AnswerCheck, Answers
 from radixserve.text.tokenizer import Tokenizer
 from radixserve.tokens import token_len
@@ -41,7 +40,7 @@ LONG_ANSWER = 16_384
 Events = AsyncGenerator[tuple[int, Output], None]
 
 
-class Reply(Protocol):
+class ReplyBuilder(Protocol):
     """How one route words its reply, whole or as frames of a stream. `number` counts choices through all prompts."""
 
     @property
@@ -63,20 +62,21 @@ class Reply(Protocol):
 
 @dataclass
 class Generation:
-    """An ASGI response. `requests`: one a prompt, `n` choices each."""
+    """An ASGI response; see `Service.generate`. `requests`: one a prompt, with the same number of choices each."""
 
     client: Backend
     metrics: Metrics
     record: RequestRecord
-    reply: Reply
+    reply: ReplyBuilder
     requests: list[GenerateRequest]
-    n: int
     stream: bool
     checks: Sequence[AnswerCheck | None] = ()
     """One a prompt, where answers are held to a schema."""
+    n: int = field(init=False)
     tally: Tally = field(init=False)
 
     def __post_init__(self) -> None:
+        self.n = self.requests[0].params.n
         self.tally = Tally([token_len(request.prompt_ids) for request in self.requests], self.n, self.reply.tokenizer)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

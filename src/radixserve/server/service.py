@@ -1,7 +1,7 @@
 """What the routes share: the engine's client, its limits, the tokenizer, the metrics and the settings."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar, cast
 
@@ -11,17 +11,19 @@ from starlette.responses import Response
 
 from radixserve.config import ServerConfig
 from radixserve.errors import EngineDeadError, InvalidRequestError
-from radixserve.ipc import EngineInfo
+from radixserve.ipc import EngineInfo, GenerateRequest
 from radixserve.observe.metrics import Metrics
 from radixserve.server.backend import Backend
 from radixserve.server.cache.feed import CacheFeed
 from radixserve.server.cache.view import CacheView
 from radixserve.server.errors import HttpError
+from radixserve.server.generation import Generation, ReplyBuilder
 from radixserve.server.http.intake import Intake
 from radixserve.server.middleware.gate import Gate
-from radixserve.server.middleware.request_log import record_of
+from radixserve.server.middleware.request_log import RequestRecord, record_of
 from radixserve.server.middleware.tracing import Tracer
 from radixserve.server.responses.store import ResponseStore
+from radixserve.text.answer_check import AnswerCheck
 from radixserve.text.dialect import Dialect
 from radixserve.text.tokenizer import Tokenizer
 
@@ -82,6 +84,18 @@ class Service:
             return Served(name, name)
         known = ", ".join(map(repr, (self.model_name, *self.adapters)))
         raise HttpError(404, f"the model {name[:100]!r} is not served here: ask for {known}", code="model_not_found")
+
+    def generate(
+        self,
+        record: RequestRecord,
+        reply: ReplyBuilder,
+        requests: list[GenerateRequest],
+        *,
+        stream: bool,
+        checks: Sequence[AnswerCheck | None] = (),
+    ) -> Generation:
+        """The response to an HTTP request, which asks the engine. `requests`: one a prompt; `checks`: of the answers, by prompt."""
+        return Generation(self.client, self.metrics, record, reply, requests, stream, checks)
 
     def feed(self, replica: str | None = None) -> CacheFeed:
         """What tells viewers of the cache of a replica, by default the first. Raises HttpError 404 for a name that is unknown."""

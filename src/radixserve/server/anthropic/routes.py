@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from radixserve.ipc import FinishReason, Output
 from radixserve.server.answer_parts import AnswerParts, Part, Step, whole_parts
-from radixserve.server.answers import Answer
+from radixserve.server.answers import Answer, Usage
 from radixserve.server.anthropic import replies
 from radixserve.server.anthropic.body import CountBody, MessagesBody
 from radixserve.server.conversation import Turn, prepare
@@ -18,7 +18,6 @@ from radixserve.server.generation import Generation
 from radixserve.server.http.body import read_body
 from radixserve.server.http.sse import event_frame
 from radixserve.server.middleware.request_log import RequestRecord, record_of
-from radixserve.server.openai.replies import Usage
 from radixserve.server.prompts import make_requests
 from radixserve.server.service import Service, json_reply, offload, service_of
 from radixserve.text.reply_parser import ReplyParser
@@ -58,7 +57,7 @@ def _begin(body: MessagesBody, service: Service, record: RequestRecord) -> Gener
         cache_salt=body.cache_salt,
     )
     reply = MessageBuilder(f"msg_{record.id}", served.name, service.tokenizer, turn, full=body.max_tokens > room)
-    return Generation(service.client, service.metrics, record, reply, requests, 1, bool(body.stream), [turn.check])
+    return service.generate(record, reply, requests, stream=bool(body.stream), checks=[turn.check])
 
 
 async def count_tokens(request: Request) -> Response:
@@ -145,8 +144,7 @@ class MessageBuilder:
 
 
 def _usage(usage: Usage) -> replies.MessageUsage:
-    cached = usage.prompt_tokens_details.cached_tokens
-    return replies.MessageUsage(usage.prompt_tokens - cached, usage.completion_tokens, cached)
+    return replies.MessageUsage(usage.prompt_tokens - usage.cached_tokens, usage.completion_tokens, usage.cached_tokens)
 
 
 def _event(step: Step) -> msgspec.Struct:

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from radixserve.observe.metrics import Metrics
-from radixserve.server.openai.replies import Usage
+from radixserve.server.answers import Usage
 
 CLIENT_GONE = 499
 """Logged as status of a request whose client left before the reply began."""
@@ -55,7 +55,7 @@ class RequestRecord:
         """The log line."""
         parts = [self.id, str(self.status), method, path]
         if self.usage is not None:
-            cached = self.usage.prompt_tokens_details.cached_tokens
+            cached = self.usage.cached_tokens
             percent = round(100 * cached / max(self.usage.prompt_tokens, 1))
             parts += [f"prompt={self.usage.prompt_tokens} cached={cached} ({percent}%) generated={self.usage.completion_tokens}"]
         if self.admitted is not None:

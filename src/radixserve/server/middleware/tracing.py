@@ -72,7 +72,7 @@ class Tracer:
         if record.usage is not None:
             found["gen_ai.usage.input_tokens"] = record.usage.prompt_tokens
             found["gen_ai.usage.output_tokens"] = record.usage.completion_tokens
-            found["radixserve.cached_tokens"] = record.usage.prompt_tokens_details.cached_tokens
+            found["radixserve.cached_tokens"] = record.usage.cached_tokens
         if record.finish is not None:
             found["gen_ai.response.finish_reasons"] = record.finish.split(",")
         if record.admitted is not None:

@@ -3,7 +3,7 @@
 None always means "not given".
 """
 
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -12,10 +12,8 @@ from radixserve.sampling_params import Grammar
 from radixserve.server.constraints import ConstraintFields
 from radixserve.server.conversation import Conversation
 from radixserve.server.fields import FullSamplingFields, Int
+from radixserve.server.openai.stream_usage import StreamUsage
 from radixserve.server.tool_fields import ToolBody, ToolChoice, read_tools, tool_use
-
-StreamUsage = Literal["none", "last", "each"]
-"""Chunks of a stream that tell the usage: none, one at the end, or each one."""
 
 
 class StreamOptions(msgspec.Struct, frozen=True):

@@ -10,8 +10,7 @@ from radixserve.errors import InvalidRequestError
 from radixserve.ipc import FinishReason, Output, TokenLogprob
 from radixserve.sampling_defaults import SamplingDefaults
 from radixserve.sampling_params import SamplingParams
-from radixserve.server.answers import Answer
-from radixserve.server.chunks import Chunks
+from radixserve.server.answers import Answer, Usage
 from radixserve.server.constraints import Constraint
 from radixserve.server.conversation import Turn, prepare
 from radixserve.server.generation import Generation
@@ -27,14 +26,14 @@ from radixserve.server.openai.replies import (
     ChatDelta,
     ChatFinishReason,
     ChatLogprobs,
+    CompletionUsage,
     PromptLogprobs,
-    Usage,
 )
+from radixserve.server.openai.stream_usage import UsageChunkBuilder
 from radixserve.server.openai.token_text import chat_logprobs, prompt_logprobs
 from radixserve.server.prompts import make_requests
 from radixserve.server.service import Service, offload, service_of
 from radixserve.text.reply_parser import ReplyParser
-from radixserve.text.tokenizer import Tokenizer
 
 
 async def chat_completions(request: Request) -> Generation:
@@ -60,32 +59,25 @@ def _begin(body: ChatBody, service: Service, record: RequestRecord) -> Generatio
         cache_salt=body.cache_salt,
         explain_cache=body.explain_cache,
     )
-    stream_usage = body.stream_usage
-    shape = ChatBuilder(
+    reply = ChatBuilder(
         id=f"chatcmpl-{record.id}",
         created=service.now(),
         model=served.name,
         tokenizer=service.tokenizer,
         prompt_logprobs=body.prompt_logprobs,
         prompt_ids=turn.prompt_ids.tolist() if body.return_token_ids else UNSET,
-        chunk_usage=UNSET if stream_usage == "none" else None,
+        stream_usage=body.stream_usage,
         turn=turn,
     )
-    chunks = Chunks(shape, stream_usage == "each", None if stream_usage == "none" else shape.usage_chunk)
-    return Generation(service.client, service.metrics, record, chunks, requests, params.n, bool(body.stream), [turn.check])
+    return service.generate(record, reply, requests, stream=bool(body.stream), checks=[turn.check])
 
 
 @dataclass
-class ChatBuilder:
+class ChatBuilder(UsageChunkBuilder):
     """Words the replies. `prompt_logprobs`: alternatives shown for the prompt's tokens. `prompt_ids`: set when ids are sent too."""
 
-    id: str
-    created: int
-    model: str
-    tokenizer: Tokenizer
     prompt_logprobs: int | None
     prompt_ids: list[int] | UnsetType
-    chunk_usage: UnsetType | None
     turn: Turn
     _parsers: dict[int, ReplyParser] = field(default_factory=dict)
     """Of the choices of a stream."""
@@ -115,7 +107,7 @@ class ChatBuilder:
         )
         return self._chunk(choice)
 
-    def usage_chunk(self, usage: Usage) -> ChatChunk:
+    def usage_chunk(self, usage: CompletionUsage) -> ChatChunk:
         """The usage."""
         return ChatChunk(id=self.id, created=self.created, model=self.model, choices=[], usage=usage)
 
@@ -130,7 +122,7 @@ class ChatBuilder:
             created=self.created,
             model=self.model,
             choices=choices,
-            usage=usage,
+            usage=CompletionUsage.of(usage),
             prompt_logprobs=scores,
             prompt_token_ids=self.prompt_ids,
         )

@@ -10,13 +10,13 @@ from starlette.requests import Request
 from radixserve.errors import InvalidRequestError
 from radixserve.ipc import Output, TokenLogprob
 from radixserve.limits import Limits
-from radixserve.server.answers import Answer
-from radixserve.server.chunks import Chunks
+from radixserve.server.answers import Answer, Usage
 from radixserve.server.generation import Generation
 from radixserve.server.http.body import read_body
 from radixserve.server.middleware.request_log import RequestRecord, record_of
 from radixserve.server.openai.bodies import CompletionBody
-from radixserve.server.openai.replies import Completion, CompletionChoice, CompletionLogprobs, Usage
+from radixserve.server.openai.replies import Completion, CompletionChoice, CompletionLogprobs, CompletionUsage
+from radixserve.server.openai.stream_usage import UsageChunkBuilder
 from radixserve.server.openai.token_text import TextOffsets, completion_logprobs, echo_logprobs, joined, prompt_logprobs
 from radixserve.server.prompts import encode_prompts, make_requests
 from radixserve.server.service import Service, offload, service_of
@@ -58,8 +58,7 @@ def _begin(body: CompletionBody, service: Service, record: RequestRecord) -> Gen
         explain_cache=body.explain_cache,
     )
     checks = checks_of([params.grammar] * len(prompts))
-    stream_usage = body.stream_usage
-    shape = CompletionBuilder(
+    reply = CompletionBuilder(
         id=f"cmpl-{record.id}",
         created=service.now(),
         model=served.name,
@@ -71,23 +70,18 @@ def _begin(body: CompletionBody, service: Service, record: RequestRecord) -> Gen
         prompt_logprobs=body.prompt_logprobs,
         show_ids=bool(body.return_token_ids),
         skip_special_tokens=params.skip_special_tokens,
-        chunk_usage=UNSET if stream_usage == "none" else None,
+        stream_usage=body.stream_usage,
     )
-    chunks = Chunks(shape, stream_usage == "each", None if stream_usage == "none" else shape.usage_chunk)
-    return Generation(service.client, service.metrics, record, chunks, requests, params.n, bool(body.stream), checks)
+    return service.generate(record, reply, requests, stream=bool(body.stream), checks=checks)
 
 
 @dataclass
-class CompletionBuilder:
+class CompletionBuilder(UsageChunkBuilder):
     """Words the replies. `prompts`: token ids. `prefixes`: the text of each prompt where the answer repeats it, else empty.
 
     `echo_logprobs`, `prompt_logprobs`: alternatives shown for the tokens of a prompt, in OpenAI's and in vLLM's form, if asked for.
     """
 
-    id: str
-    created: int
-    model: str
-    tokenizer: Tokenizer
     n: int
     prompts: list[np.ndarray]
     prefixes: list[str]
@@ -95,7 +89,6 @@ class CompletionBuilder:
     prompt_logprobs: int | None
     show_ids: bool
     skip_special_tokens: bool
-    chunk_usage: UnsetType | None
     _offsets: dict[int, TextOffsets] = field(default_factory=dict)
     """Of the text sent so far, by choice of a stream."""
     _echoed: dict[int, CompletionLogprobs | None] = field(default_factory=dict)
@@ -124,7 +117,7 @@ class CompletionBuilder:
         choice = CompletionChoice(number, output.text, logprobs, output.finish_reason, output.stop_reason, token_ids=ids)
         return self._chunk(choice)
 
-    def usage_chunk(self, usage: Usage) -> Completion:
+    def usage_chunk(self, usage: CompletionUsage) -> Completion:
         """The usage."""
         return Completion(id=self.id, created=self.created, model=self.model, choices=[], usage=usage)
 
@@ -134,7 +127,7 @@ class CompletionBuilder:
             self._choice(number, answer, answers[number // self.n * self.n].prompt_logprobs)
             for number, answer in enumerate(answers)
         ]
-        return Completion(id=self.id, created=self.created, model=self.model, choices=choices, usage=usage)
+        return Completion(id=self.id, created=self.created, model=self.model, choices=choices, usage=CompletionUsage.of(usage))
 
     def _choice(self, number: int, answer: Answer, scores: Sequence[TokenLogprob]) -> CompletionChoice:
         prompt = number // self.n

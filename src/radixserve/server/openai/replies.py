@@ -6,6 +6,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from radixserve.ipc import FinishReason
+from radixserve.server.answers import Usage
 from radixserve.server.cache.explanations import CacheExplanation
 
 ChatFinishReason = FinishReason | Literal["tool_calls"]
@@ -17,7 +18,7 @@ class PromptTokensDetails(msgspec.Struct, frozen=True):
     cached_tokens: int
 
 
-class Usage(msgspec.Struct, frozen=True):
+class CompletionUsage(msgspec.Struct, frozen=True):
     """Tokens of one HTTP request: each prompt counted once, the answers summed."""
 
     prompt_tokens: int
@@ -26,6 +27,12 @@ class Usage(msgspec.Struct, frozen=True):
     prompt_tokens_details: PromptTokensDetails
     cache_explanations: list[CacheExplanation] | UnsetType = UNSET
     """One a choice, where the request asked for them."""
+
+    @classmethod
+    def of(cls, usage: Usage) -> "CompletionUsage":
+        """In OpenAI's form."""
+        total, details = usage.prompt_tokens + usage.completion_tokens, PromptTokensDetails(usage.cached_tokens)
+        return cls(usage.prompt_tokens, usage.completion_tokens, total, details, usage.explanations or UNSET)
 
 
 class CompletionLogprobs(msgspec.Struct, frozen=True):
@@ -70,7 +77,7 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
     created: int
     model: str
     choices: list[CompletionChoice]
-    usage: Usage | UnsetType | None = UNSET
+    usage: CompletionUsage | UnsetType | None = UNSET
 
 
 class TopLogprob(msgspec.Struct, frozen=True):
@@ -168,7 +175,7 @@ class ChatCompletion(msgspec.Struct, frozen=True, kw_only=True):
     created: int
     model: str
     choices: list[ChatChoice]
-    usage: Usage
+    usage: CompletionUsage
     prompt_logprobs: PromptLogprobs | UnsetType = UNSET
     prompt_token_ids: list[int] | UnsetType = UNSET
 
@@ -181,7 +188,7 @@ class ChatChunk(msgspec.Struct, frozen=True, kw_only=True):
     created: int
     model: str
     choices: list[ChatChunkChoice]
-    usage: Usage | UnsetType | None = UNSET
+    usage: CompletionUsage | UnsetType | None = UNSET
     prompt_token_ids: list[int] | UnsetType = UNSET
 
 

@@ -59,7 +59,7 @@ def _answer(body: ResponsesBody, service: Service, record: RequestRecord) -> Gen
             _keep(service.responses, response, items)
 
     wording = ResponseBuilder(service.tokenizer, begun, turn, keep)
-    return Generation(service.client, service.metrics, record, wording, requests, 1, bool(body.stream), [turn.check])
+    return service.generate(record, wording, requests, stream=bool(body.stream), checks=[turn.check])
 
 
 async def get_response(request: Request) -> HttpResponse:

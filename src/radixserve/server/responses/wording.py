@@ -7,11 +7,11 @@ import msgspec
 
 from radixserve.ipc import FinishReason, Output, TokenLogprob
 from radixserve.server.answer_parts import AnswerParts, Part, Step, whole_parts
-from radixserve.server.answers import Answer
+from radixserve.server.answers import Answer, Usage
 from radixserve.server.conversation import Turn
 from radixserve.server.errors import HttpError, error_body
 from radixserve.server.http.sse import event_frame
-from radixserve.server.openai.replies import ChatTokenLogprob, Usage
+from radixserve.server.openai.replies import ChatTokenLogprob
 from radixserve.server.openai.token_text import chat_logprobs
 from radixserve.server.responses import replies
 from radixserve.server.responses.replies import Response, Status
@@ -97,10 +97,10 @@ class ResponseBuilder:
         thoughts = [part.text for part in parts if part.kind == "reasoning"]
         return replies.ResponseUsage(
             usage.prompt_tokens,
-            replies.InputTokensDetails(usage.prompt_tokens_details.cached_tokens),
+            replies.InputTokensDetails(usage.cached_tokens),
             usage.completion_tokens,
             replies.OutputTokensDetails(sum(len(self.tokenizer.encode_inner(text)) for text in thoughts)),
-            usage.total_tokens,
+            usage.prompt_tokens + usage.completion_tokens,
         )
 
     def _events(self, step: Step, status: Status) -> list[replies.Event]:

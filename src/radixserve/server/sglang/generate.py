@@ -12,12 +12,11 @@ from radixserve.errors import InvalidRequestError
 from radixserve.ipc import GenerateRequest, Output, TokenLogprob
 from radixserve.sampling_defaults import SamplingDefaults
 from radixserve.sampling_params import SamplingParams
-from radixserve.server.answers import Answer
-from radixserve.server.chunks import Chunks
+from radixserve.server.answers import Answer, Usage
+from radixserve.server.chunks import ChunkBuilder
 from radixserve.server.generation import Generation
 from radixserve.server.http.body import read_body
 from radixserve.server.middleware.request_log import RequestRecord, record_of
-from radixserve.server.openai.replies import Usage
 from radixserve.server.prompts import encode_prompts, make_requests
 from radixserve.server.service import Service, offload, service_of
 from radixserve.server.sglang.protocol import (
@@ -31,7 +30,6 @@ from radixserve.server.sglang.protocol import (
     SamplingBody,
 )
 from radixserve.text.answer_check import checks_of
-from radixserve.text.tokenizer import Tokenizer
 
 
 async def generate(request: Request) -> Generation:
@@ -52,15 +50,14 @@ def _begin(body: GenerateBody, service: Service, record: RequestRecord) -> Gener
     checks = checks_of([request.params.grammar for request in requests])
     n = requests[0].params.n
     several = isinstance(body.text, list) or (body.input_ids is not None and isinstance(body.input_ids[0], list))
-    shape = GenerateBuilder(service.tokenizer, requests, prompts, n, several or n > 1, body.return_text_in_logprobs)
-    return Generation(service.client, service.metrics, record, Chunks(shape), requests, n, body.stream, checks)
+    reply = GenerateBuilder(service.tokenizer, requests, prompts, n, several or n > 1, body.return_text_in_logprobs)
+    return service.generate(record, reply, requests, stream=body.stream, checks=checks)
 
 
 @dataclass
-class GenerateBuilder:
+class GenerateBuilder(ChunkBuilder):
     """Words the replies. `several`: choices come as a list."""
 
-    tokenizer: Tokenizer
     requests: list[GenerateRequest]
     prompts: list[np.ndarray]
     n: int
