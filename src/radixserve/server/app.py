@@ -18,6 +18,7 @@ from radixserve.models.registry import resolve
 from radixserve.process.client import EngineClient
 from radixserve.server.admin import control
 from radixserve.server.admin import routes as admin
+from radixserve.server.anthropic.errors import message_error
 from radixserve.server.anthropic.routes import count_tokens, messages
 from radixserve.server.backend import Backend
 from radixserve.server.cache import page as live_page
@@ -74,6 +75,9 @@ ROUTES: list[BaseRoute] = [
     Route("/tokenizer_info", admin.tokenizer_info),
     Route("/openapi.json", openapi),
 ]
+
+ERROR_FORMS = {"/v1/messages": message_error}
+"""Of APIs whose errors have a form of their own, by how their paths begin."""
 
 
 def serve(engine: EngineConfig, server: ServerConfig, make_backend: Callable[[], Backend] = EngineClient) -> int:
@@ -138,7 +142,7 @@ def allow_files(num_connections: int) -> None:
 
 def make_app(service: Service) -> Starlette:
     """The ASGI application."""
-    middleware = [Middleware(RequestLogMiddleware, metrics=service.metrics, tracer=service.tracer)]
+    middleware = [Middleware(RequestLogMiddleware, metrics=service.metrics, error_forms=ERROR_FORMS, tracer=service.tracer)]
     if service.config.api_key is not None:
         middleware.append(Middleware(ApiKeyMiddleware, api_key=service.config.api_key))
     else:

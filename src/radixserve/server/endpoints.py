@@ -12,8 +12,10 @@ from radixserve.server.admin.bodies import (
     WeightsBody,
 )
 from radixserve.server.anthropic.body import CountBody, MessagesBody
+from radixserve.server.anthropic.errors import MessageErrorBody
 from radixserve.server.anthropic.replies import MessageEvent, MessageReply, TokenCount
 from radixserve.server.cache.routes import EvictBody, PinBody, UnpinBody
+from radixserve.server.errors import ErrorBody
 from radixserve.server.openai.bodies import ChatBody, CompletionBody
 from radixserve.server.openai.replies import ChatChunk, ChatCompletion, Completion, Model, ModelList, Tokens
 from radixserve.server.responses.body import ResponsesBody
@@ -36,6 +38,7 @@ class EndpointSpec:
     event: Any = None
     media: str = "application/json"
     query: dict[str, bool] = field(default_factory=dict)
+    error: Any = ErrorBody
 
 
 CONTRACTS: dict[tuple[str, str], EndpointSpec] = {
@@ -44,8 +47,12 @@ CONTRACTS: dict[tuple[str, str], EndpointSpec] = {
     ("POST", "/v1/responses"): EndpointSpec("The next turn of a conversation", ResponsesBody, Response, ResponseEvent),
     ("GET", "/v1/responses/{name}"): EndpointSpec("A response that is kept", reply=Response, query={"stream": False}),
     ("DELETE", "/v1/responses/{name}"): EndpointSpec("Forgets a response", reply=DeletedResponse),
-    ("POST", "/v1/messages"): EndpointSpec("The next message of a conversation", MessagesBody, MessageReply, MessageEvent),
-    ("POST", "/v1/messages/count_tokens"): EndpointSpec("How many tokens a prompt has", CountBody, TokenCount),
+    ("POST", "/v1/messages"): EndpointSpec(
+        "The next message of a conversation", MessagesBody, MessageReply, MessageEvent, error=MessageErrorBody
+    ),
+    ("POST", "/v1/messages/count_tokens"): EndpointSpec(
+        "How many tokens a prompt has", CountBody, TokenCount, error=MessageErrorBody
+    ),
     ("POST", "/generate"): EndpointSpec("Continues prompts", GenerateBody, GenerateChoice | list[GenerateChoice], GenerateChoice),
     ("POST", "/abort_request"): EndpointSpec("Ends requests", AbortBody, Object),
     ("POST", "/v1/embeddings"): EndpointSpec("400: no model that is served has any", Object, Object),

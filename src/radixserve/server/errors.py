@@ -1,4 +1,4 @@
-"""Errors as clients see them: an HTTP status and OpenAI's error body, or Anthropic's on the routes of its API.
+"""Errors as clients see them: an HTTP status and OpenAI's error body, or the one of the API that was asked.
 
 No reply repeats more than a little of the input.
 """
@@ -11,7 +11,7 @@ import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.types import ExceptionHandler
+from starlette.types import ExceptionHandler, Scope
 
 from radixserve.errors import BusyError, EngineDeadError, InvalidRequestError, ParamError, RadixServeError
 from radixserve.server.middleware.request_log import CLIENT_GONE, SAFE_HEADERS, record_of
@@ -36,19 +36,6 @@ class ErrorBody(msgspec.Struct, frozen=True):
     """The JSON of every error reply, and of the last frame of a stream that failed."""
 
     error: ErrorDetail
-
-
-class MessageErrorDetail(msgspec.Struct, frozen=True):
-    """What went wrong, in Anthropic's words."""
-
-    type: str
-    message: str
-
-
-class MessageErrorBody(msgspec.Struct, frozen=True, tag="error"):
-    """The JSON of every error reply of Anthropic's API, and of the event that ends a stream that failed."""
-
-    error: MessageErrorDetail
 
 
 class HttpError(RadixServeError):
@@ -107,31 +94,15 @@ def error_body(error: Exception) -> ErrorBody:
     return ErrorBody(ErrorDetail(message, kind, getattr(error, "param", None), getattr(error, "code", None)))
 
 
-def message_error(error: Exception) -> MessageErrorBody:
-    """The body that stands for an exception in Anthropic's API."""
-    status = status_of(error)
-    kind = _MESSAGE_KINDS.get(status, "invalid_request_error" if status < 500 else "api_error")
-    return MessageErrorBody(MessageErrorDetail(kind, error_body(error).error.message))
-
-
-_MESSAGE_KINDS = {
-    401: "authentication_error",
-    403: "permission_error",
-    404: "not_found_error",
-    413: "request_too_large",
-    503: "overloaded_error",
-}
-
-
-def error_reply(error: Exception, path: str) -> Response:
-    """The reply that stands for an exception. `path`: what was asked for, whose API words it."""
+def error_reply(error: Exception, scope: Scope) -> Response:
+    """The reply that stands for an exception, in the form of the API that was asked. `scope`: of the request."""
     headers = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
     if isinstance(error, HttpError) and error.close:
         headers["connection"] = "close"
     if isinstance(error, HttpError) and error.retry_after_s is not None:
         headers["retry-after"] = str(error.retry_after_s)
-    body = msgspec.json.encode(message_error(error) if path.startswith("/v1/messages") else error_body(error))
-    return Response(body, status_of(error), headers, media_type="application/json")
+    form = scope["radixserve.record"].error_form or error_body
+    return Response(msgspec.json.encode(form(error)), status_of(error), headers, media_type="application/json")
 
 
 def log_reason(error: Exception) -> str:
@@ -150,7 +121,7 @@ async def _handle(request: Request, error: Exception) -> Response:
     record = record_of(request)
     error = named(error, record.names)
     record.error = log_reason(error)
-    reply = error_reply(error, request.url.path)
+    reply = error_reply(error, request.scope)
     if not isinstance(error, RadixServeError | HTTPException):  # this one passes by the middleware that adds them
         reply.headers.update({name.decode(): value.decode() for name, value in SAFE_HEADERS})
     return reply

@@ -13,7 +13,6 @@ import radixserve
 from radixserve.server.anthropic.body import CountBody, MessagesBody
 from radixserve.server.cache import page as live_page
 from radixserve.server.endpoints import CONTRACTS, EndpointSpec
-from radixserve.server.errors import ErrorBody, MessageErrorBody
 from radixserve.server.openai.bodies import ChatBody, CompletionBody
 from radixserve.server.responses.body import ResponsesBody
 from radixserve.server.service import json_reply, service_of
@@ -52,8 +51,8 @@ def document(routes: Iterable[BaseRoute], *, keyed: bool) -> dict[str, Any]:
 
 def _schemas() -> tuple[Schemas, dict[str, Any]]:
     """The schema of each type that a contract names, and the components that they refer to."""
-    used = [kind for this in CONTRACTS.values() for kind in (this.body, this.reply, this.event) if kind is not None]
-    types = list({id(kind): kind for kind in [*used, ErrorBody, MessageErrorBody]}.values())
+    used = [kind for this in CONTRACTS.values() for kind in (this.body, this.reply, this.event, this.error) if kind is not None]
+    types = list({id(kind): kind for kind in used}.values())
     schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
     for body in (ChatBody, CompletionBody, CountBody, MessagesBody, GenerateBody, SamplingBody, ResponsesBody):
         for name in not_honoured(body):
@@ -63,14 +62,13 @@ def _schemas() -> tuple[Schemas, dict[str, Any]]:
 
 def _operation(method: str, path: str, given_path: str, schemas: Schemas) -> dict[str, Any]:
     contract = CONTRACTS[method, path]
-    error = MessageErrorBody if path.startswith("/v1/messages") else ErrorBody
     operation: dict[str, Any] = {
         "summary": contract.summary,
         "operationId": f"{method.lower()}{re.sub(r'[^a-z]+', '_', path)}",
         "parameters": _parameters(given_path, contract),
         "responses": {
             "200": {"description": contract.summary, "content": _content(contract, schemas)},
-            "default": {"description": "An error", "content": {"application/json": {"schema": schemas[id(error)]}}},
+            "default": {"description": "An error", "content": {"application/json": {"schema": schemas[id(contract.error)]}}},
         },
     }
     if contract.body is not None:

@@ -1,17 +1,16 @@
 """Routes that act on the engine: end requests, load other weights, load and unload adapters."""
 
-import re
-
 from starlette.requests import Request
 from starlette.responses import Response
 
 from radixserve.errors import InvalidRequestError
 from radixserve.server.admin.bodies import AbortBody, LoadAdapterBody, UnloadAdapterBody, WeightsBody
+from radixserve.server.anthropic import routes as messages
 from radixserve.server.http.body import read_body
+from radixserve.server.openai import chat, completions
 from radixserve.server.service import json_reply, service_of
 
-REPLY_PREFIXES = re.compile("^(chatcmpl-|cmpl-|msg_)")
-"""What routes put before the id of an HTTP request to make a reply's id."""
+REPLY_PREFIXES = (chat.ID_PREFIX, completions.ID_PREFIX, messages.ID_PREFIX)
 
 
 async def update_weights(request: Request) -> Response:
@@ -47,5 +46,5 @@ async def abort_request(request: Request) -> Response:
     body = await read_body(request, AbortBody)
     if not body.rid and not body.abort_all:
         raise InvalidRequestError("rid is missing: name a request, or set abort_all to true", param="rid")
-    ids = None if body.abort_all else {body.rid, REPLY_PREFIXES.sub("", body.rid)}
+    ids = None if body.abort_all else {body.rid, *(body.rid.removeprefix(prefix) for prefix in REPLY_PREFIXES)}
     return json_reply({"aborted": await service.client.abort(ids)})

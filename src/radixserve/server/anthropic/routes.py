@@ -12,8 +12,9 @@ from radixserve.server.answer_parts import AnswerParts, Part, Step, whole_parts
 from radixserve.server.answers import Answer, Usage
 from radixserve.server.anthropic import replies
 from radixserve.server.anthropic.body import CountBody, MessagesBody
+from radixserve.server.anthropic.errors import message_error
 from radixserve.server.conversation import Turn, prepare
-from radixserve.server.errors import HttpError, message_error
+from radixserve.server.errors import HttpError
 from radixserve.server.generation import Generation
 from radixserve.server.http.body import read_body
 from radixserve.server.http.sse import event_frame
@@ -26,6 +27,9 @@ from radixserve.text.tools.json_call import read_arguments
 
 NAMES = {"prompt": "messages", "stop": "stop_sequences"}
 """What this route calls the fields of a request to the engine."""
+
+ID_PREFIX = "msg_"
+"""Of a reply's id, before the HTTP request's."""
 
 
 async def messages(request: Request) -> Generation:
@@ -56,7 +60,7 @@ def _begin(body: MessagesBody, service: Service, record: RequestRecord) -> Gener
         priority=body.priority,
         cache_salt=body.cache_salt,
     )
-    reply = MessageBuilder(f"msg_{record.id}", served.name, service.tokenizer, turn, full=body.max_tokens > room)
+    reply = MessageBuilder(ID_PREFIX + record.id, served.name, service.tokenizer, turn, full=body.max_tokens > room)
     return service.generate(record, reply, requests, stream=bool(body.stream), checks=[turn.check])
 
 

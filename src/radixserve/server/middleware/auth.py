@@ -28,7 +28,7 @@ class ApiKeyMiddleware:
             await self.app(scope, receive, send)
         else:
             message = "the API key is missing or wrong: send it in the header Authorization: Bearer KEY, or x-api-key: KEY"
-            await error_reply(HttpError(401, message, code="invalid_api_key"), scope["path"])(scope, receive, send)
+            await error_reply(HttpError(401, message, code="invalid_api_key"), scope)(scope, receive, send)
 
     def _holds_key(self, scope: Scope) -> bool:
         return any(hmac.compare_digest(_key(name, value), self._expected) for name, value in scope["headers"])

@@ -31,7 +31,7 @@ class BrowserGuardMiddleware:
         if refusal is None:
             await self.app(scope, receive, send)
         else:
-            await error_reply(refusal, scope["path"])(scope, receive, send)
+            await error_reply(refusal, scope)(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> HttpError | None:
         headers = Headers(scope=scope)

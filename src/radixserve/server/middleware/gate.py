@@ -77,7 +77,7 @@ class GateMiddleware:
         if scope["type"] != "http" or scope["path"] in ALWAYS_OPEN:
             await self.app(scope, receive, send)
         elif (refusal := self.gate.refusal(scope["path"])) is not None:
-            await error_reply(refusal, scope["path"])(scope, receive, send)
+            await error_reply(refusal, scope)(scope, receive, send)
         else:
             self.gate.enter()
             try:

@@ -8,10 +8,11 @@ import logging
 import re
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import msgspec
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -47,6 +48,8 @@ class RequestRecord:
     error: str | None = None
     names: Mapping[str, str] = field(default_factory=dict)
     """What the API calls the fields of a request to the engine, where it is another name: what errors call them."""
+    error_form: Callable[[Exception], msgspec.Struct] | None = None
+    """What makes the body of an error, where it isn't OpenAI's."""
     body_bytes: int = 0
     held: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     """What the work on its body takes up; closed before the engine is asked, or at the request's end."""
@@ -89,8 +92,16 @@ class RequestLogMiddleware:
     Probes and scrapes are logged at debug level, work at info.
     """
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, tracer: Tracer | None = None) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        metrics: Metrics,
+        error_forms: Mapping[str, Callable[[Exception], msgspec.Struct]],
+        tracer: Tracer | None = None,
+    ) -> None:
+        """`error_forms`: of APIs that have one of their own, by how their paths begin."""
         self.app = app
+        self.error_forms = error_forms
         self.metrics = metrics
         self.tracer = tracer
 
@@ -100,6 +111,7 @@ class RequestLogMiddleware:
             await self.app(scope, receive, send)
             return
         record = scope["radixserve.record"] = RequestRecord(_request_id(scope))
+        record.error_form = next((form for path, form in self.error_forms.items() if scope["path"].startswith(path)), None)
 
         async def send_noting_status(message: Message) -> None:
             if message["type"] == "http.response.start":

@@ -35,6 +35,9 @@ from radixserve.server.prompts import make_requests
 from radixserve.server.service import Service, offload, service_of
 from radixserve.text.reply_parser import ReplyParser
 
+ID_PREFIX = "chatcmpl-"
+"""Of a reply's id, before the HTTP request's."""
+
 
 async def chat_completions(request: Request) -> Generation:
     """The endpoint."""
@@ -60,7 +63,7 @@ def _begin(body: ChatBody, service: Service, record: RequestRecord) -> Generatio
         explain_cache=body.explain_cache,
     )
     reply = ChatBuilder(
-        id=f"chatcmpl-{record.id}",
+        id=ID_PREFIX + record.id,
         created=service.now(),
         model=served.name,
         tokenizer=service.tokenizer,

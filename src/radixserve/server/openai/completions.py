@@ -23,6 +23,9 @@ from radixserve.server.service import Service, offload, service_of
 from radixserve.text.answer_check import checks_of
 from radixserve.text.tokenizer import Tokenizer
 
+ID_PREFIX = "cmpl-"
+"""Of a reply's id, before the HTTP request's."""
+
 DEFAULT_MAX_TOKENS = 16
 """OpenAI's, for a client that doesn't say; less when the prompt leaves less room."""
 
@@ -59,7 +62,7 @@ def _begin(body: CompletionBody, service: Service, record: RequestRecord) -> Gen
     )
     checks = checks_of([params.grammar] * len(prompts))
     reply = CompletionBuilder(
-        id=f"cmpl-{record.id}",
+        id=ID_PREFIX + record.id,
         created=service.now(),
         model=served.name,
         tokenizer=service.tokenizer,
