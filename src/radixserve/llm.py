@@ -335,7 +335,7 @@ class Branch:
 
 
 def generate_all(branches: list[Branch], params: SamplingParams | None = None) -> list[Generation]:
-    """Continues branches of one LLM together, in one batch. Each grows by its first choice's tokens, but for one that stopped it.
+    """Continues branches of one LLM together, in one batch. Each grows by its first choice's tokens, except one that stopped it.
 
     With a seed, branch i samples by seed + i, so that forks of one branch differ.
     """

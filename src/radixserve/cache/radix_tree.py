@@ -9,7 +9,7 @@ Invariants:
 - Each lease adds one to `lock_ref` of every node from its own to the root, so no node is locked less than a child of it, and
   the unlocked nodes (`evictable_size` tokens) can all be removed leaf by leaf.
 - Nodes are never merged. Where nodes end depends on what was inserted and locked, not on the order.
-- `followed` hears of every change, so that whoever follows a match knows when a walk might end elsewhere.
+- `followed` hears of every change, so that a follower of a match knows when a walk might end elsewhere.
 """
 
 from bisect import bisect_left, insort

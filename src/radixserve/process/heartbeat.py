@@ -1,4 +1,4 @@
-"""Whether an engine answers, and how old what it told of itself is."""
+"""Whether an engine answers, and how old its latest stats are."""
 
 import asyncio
 import contextlib
