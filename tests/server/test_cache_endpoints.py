@@ -12,8 +12,10 @@ import httpx
 import pytest
 
 from radixserve.config import ServerConfig
+from radixserve.errors import InvalidRequestError
 from radixserve.ipc import GenerateRequest, Output
 from radixserve.server.cache.routes import WARM_TOKENS
+from radixserve.server.prompts import as_token_ids
 from tests.server.fake_engine import FakeClient, http, make_service
 from tests.server.running import RunningServer, running, wait_until
 
@@ -234,6 +236,18 @@ def test_bad_prompt_files_say_what_is_wrong(fresh: RunningServer, lines: str, pa
     reply = httpx.post(fresh.url + "/cache/warm", content=lines)
     assert reply.status_code == 400
     assert part in reply.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("path", ["/cache/top?count=", "/cache/export?node=", "/cache/node/"])
+@pytest.mark.parametrize("number", ["9" * 5000, "-1", "x"])
+def test_numbers_in_urls_that_are_none_or_too_long_are_refused(tiny_model_dir: Path, path: str, number: str) -> None:
+    assert asyncio.run(_get(tiny_model_dir, path + number)) == 400
+
+
+@pytest.mark.parametrize("token_id", [-1, 2**31, 2**63, 10**20, -(10**20)])
+def test_token_ids_of_any_size_are_refused_with_their_place(token_id: int) -> None:
+    with pytest.raises(InvalidRequestError, match=f"prompt holds token id {token_id} at position 1"):
+        as_token_ids([0, token_id], 259)
 
 
 async def _get(model: Path, path: str, headers: dict[str, str] | None = None, **config: Any) -> int:

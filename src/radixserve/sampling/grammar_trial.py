@@ -99,17 +99,16 @@ class _Child:
         if heard:
             error: str | None = json.loads(heard)
             return error
-        timed_out = self.alive
         self.end()
-        what = f"took longer than {limit_s:g} s" if timed_out else "ran out of memory or crashed"
+        what = f"took longer than {limit_s:g} s" if heard is None else "ran out of memory or crashed"
         return f"the {grammar.kind} is too complex: compiling it {what}; simplify it"
 
-    def _hear(self, limit_s: float) -> str:
-        """The next line; empty when there is none in time."""
+    def _hear(self, limit_s: float) -> str | None:
+        """The next line; empty when the child is at its end, None when nothing comes in time."""
         stdout = self._process.stdout
         assert stdout is not None
         ready, _, _ = select.select([stdout], [], [], limit_s)
-        return stdout.readline() if ready else ""
+        return stdout.readline() if ready else None
 
 
 def _end(process: "subprocess.Popen[str]") -> None:

@@ -107,11 +107,13 @@ def check_weight(num_prompts: int, params: SamplingParams) -> None:
 
 def as_token_ids(ids: Sequence[int], vocab_size: int, param: str = "prompt") -> np.ndarray:
     """A client's list of token ids as int32 [n]. Raises InvalidRequestError naming the first that is no token."""
-    array = np.asarray(ids, dtype=np.int64)
-    wrong = (array < 0) | (array >= vocab_size)
-    if wrong.any():
-        at = int(wrong.argmax())
-        raise InvalidRequestError(
-            f"{param} holds token id {array[at]} at position {at}: ids must be between 0 and {vocab_size - 1}", param=param
-        )
+    try:
+        array = np.asarray(ids, dtype=np.int64)
+        wrong = np.flatnonzero((array < 0) | (array >= vocab_size))
+    except OverflowError:  # an id of more than 64 bits
+        wrong = np.array([at for at, token_id in enumerate(ids) if not 0 <= token_id < vocab_size])
+    if len(wrong):
+        at = int(wrong[0])
+        message = f"{param} holds token id {ids[at]!s:.40} at position {at}: ids must be between 0 and {vocab_size - 1}"
+        raise InvalidRequestError(message, param=param)
     return array.astype(np.int32)

@@ -1,6 +1,7 @@
 """Compilations that would never end, and processes that die: each costs one request, and no more than the limit."""
 
 import json
+import os
 import subprocess
 from pathlib import Path
 
@@ -36,6 +37,18 @@ def test_a_child_that_dies_of_a_grammar_says_so(trial: GrammarTrial) -> None:
     child = trial._take()
     kill(child._process)
     assert "ran out of memory or crashed" in (child.ask(GOOD, 1.0) or "")
+
+
+def test_a_child_whose_end_the_system_has_not_told_yet_did_not_take_too_long(trial: GrammarTrial) -> None:
+    child = trial._take()
+    child.ask(GOOD, 60.0)
+    read_end, write_end = os.pipe()
+    os.close(write_end)
+    assert child._process.stdout is not None
+    child._process.stdout.close()
+    child._process.stdout = os.fdopen(read_end)
+    assert child.alive
+    assert "ran out of memory or crashed" in (child.ask(GOOD, 60.0) or "")
 
 
 def test_a_child_that_died_before_is_replaced(trial: GrammarTrial) -> None:

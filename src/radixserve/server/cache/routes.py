@@ -26,6 +26,8 @@ from radixserve.server.prompts import as_token_ids
 from radixserve.server.service import Service, json_reply, offload, service_of
 from radixserve.tokens import as_ids, token_bytes, token_len
 
+MAX_DIGITS = 18
+"""Of a number in a URL: Python refuses to read some thousands."""
 MAX_FOUND = 200
 MAX_WARM_PROMPTS = 10_000
 
@@ -124,6 +126,12 @@ def show(handler: Handler) -> Handler:
     return guarded
 
 
+def _node_number(text: str) -> int:
+    if not text.isdecimal() or len(text) > MAX_DIGITS:
+        raise InvalidRequestError(f"node is {text[:50]!r}: must be the number of a node", param="node")
+    return int(text)
+
+
 async def tree(request: Request) -> Response:
     """The whole cache, as in the first frame of the events."""
     feed = feed_of(request)
@@ -145,7 +153,7 @@ async def events(request: Request) -> Response:
 
 async def node(request: Request) -> Response:
     """One node with the whole text of its edge and of the prefix that ends there."""
-    feed, serial = feed_of(request), request.path_params["node"]
+    feed, serial = feed_of(request), _node_number(request.path_params["node"])
     async with feed.mirror() as mirror:
         _check_node(serial, mirror.nodes)
         path = mirror.path(serial)
@@ -173,12 +181,11 @@ async def export(request: Request) -> Response:
     if feed.view.redacted:
         raise HttpError(403, "texts are hidden (--ui-redact): prompts can't be exported", code="redacted")
     wanted = request.query_params.get("node")
-    if wanted is not None and not wanted.isdecimal():
-        raise InvalidRequestError(f"node is {wanted[:50]!r}: must be the number of a node", param="node")
+    serial = _node_number(wanted) if wanted is not None else None
     lines = []
     async with feed.mirror() as mirror:
-        _check_node(int(wanted) if wanted else None, mirror.nodes)
-        tops = [int(wanted)] if wanted else [node.serial for node in mirror.nodes.values() if not node.parent]
+        _check_node(serial, mirror.nodes)
+        tops = [serial] if serial is not None else [node.serial for node in mirror.nodes.values() if not node.parent]
         for leaf in (node for top in tops for node in mirror.below(top) if node.parent and not node.num_children):
             tokens = b"".join(passed.tokens for passed in mirror.path(leaf.serial))
             key = mirror.root_of(leaf.serial).extra_key
@@ -207,7 +214,7 @@ async def explain(request: Request) -> Response:
 async def top(request: Request) -> Response:
     """The prefixes whose reuse saved most, and what each namespace holds, saved and never used."""
     feed, wanted = feed_of(request), request.query_params.get("count", "20")
-    if not wanted.isdecimal() or not 1 <= int(wanted) <= MAX_FOUND:
+    if not wanted.isdecimal() or len(wanted) > MAX_DIGITS or not 1 <= int(wanted) <= MAX_FOUND:
         raise InvalidRequestError(f"count is {wanted[:50]!r}: must be between 1 and {MAX_FOUND}", param="count")
     return json_reply(top_view(await feed.client.top(int(wanted)), feed.view))
 
@@ -321,7 +328,7 @@ def _check_node(serial: int | None, nodes: dict[int, Any]) -> None:
 ROUTES: list[BaseRoute] = [
     Route("/cache/tree", show(tree)),
     Route("/cache/events", show(events)),
-    Route("/cache/node/{node:int}", show(node)),
+    Route("/cache/node/{node}", show(node)),
     Route("/cache/search", show(find)),
     Route("/cache/export", show(export)),
     Route("/cache/explain", show(explain)),
