@@ -8,19 +8,14 @@ import math
 from typing import Any, NoReturn
 
 
-class DuplicateKeyError(ValueError):
-    """An object has a key twice, which readers understand in different ways."""
-
-
-def read_json(text: str | bytes, *, unique_keys: bool = False, surrogates: bool = False) -> Any:
+def read_json(text: str | bytes, *, surrogates: bool = False) -> Any:
     """The value. Whole numbers are exact, others doubles.
 
-    `unique_keys`: an object that has a key twice is refused; else the last one counts. `surrogates`: strings may hold one half of a
+    Of a key that comes twice the last value counts. `surrogates`: strings may hold one half of a
     UTF-16 pair, as escapes can write it; else that is refused: UTF-8 has no bytes for it. Raises ValueError for what is no JSON.
     """
-    pairs = _object if unique_keys else None
     try:
-        value = json.loads(text, parse_constant=_no_constant, parse_float=_float, object_pairs_hook=pairs)
+        value = json.loads(text, parse_constant=_no_constant, parse_float=_float)
         if not surrogates:
             json.dumps(value, ensure_ascii=False).encode()
         return value
@@ -40,10 +35,3 @@ def _float(text: str) -> float:
     if math.isinf(value):
         raise ValueError(f"{text:.40} is larger than a double can be")
     return value
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise DuplicateKeyError("an object has a key twice")
-    return found

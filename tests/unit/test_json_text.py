@@ -18,8 +18,5 @@ def test_whole_numbers_are_exact(number: int) -> None:
     assert read_json(f'{{"a": {number}}}') == {"a": number}
 
 
-def test_a_key_that_comes_twice_is_refused_where_that_is_asked() -> None:
-    text = r'{"b": {"a": 1, "\u0061": 2}}'
-    assert read_json(text) == {"b": {"a": 2}}
-    with pytest.raises(ValueError, match="a key twice"):
-        read_json(text, unique_keys=True)
+def test_of_a_key_that_comes_twice_the_last_value_counts() -> None:
+    assert read_json(r'{"b": {"a": 1, "\u0061": 2}}') == {"b": {"a": 2}}

@@ -5,7 +5,7 @@ from typing import Any
 from jsonschema_rs import Draft202012Validator, ValidationError
 
 from radixserve.errors import AnswerError, InvalidRequestError
-from radixserve.json_text import DuplicateKeyError, read_json
+from radixserve.json_text import read_json
 from radixserve.text.schemas.modern import modern
 from radixserve.text.schemas.walk import shown
 from radixserve.text.surrogates import join_all_surrogates
@@ -27,11 +27,12 @@ class SchemaCheck:
             raise InvalidRequestError(f"{subject} can't be read: {error}; flatten it", param="grammar") from None
 
     def check(self, text: str) -> None:
-        """Raises AnswerError for a text that is not JSON, has a key twice, or breaks the schema. Nothing of the text is in it."""
+        """Raises AnswerError for a text that is not JSON or breaks the schema. Nothing of the text is in it.
+
+        Of a key that comes twice the last value counts, as most readers have it.
+        """
         try:
-            value = join_all_surrogates(read_json(text, unique_keys=True, surrogates=True))
-        except DuplicateKeyError:
-            raise AnswerError(f"the answer has a key twice in one object, under {self._subject}") from None
+            value = join_all_surrogates(read_json(text, surrogates=True))
         except ValueError:
             raise AnswerError(f"the answer is not JSON, or holds a number beyond a double, under {self._subject}") from None
         error = next(self._validator.iter_errors(value), None)
