@@ -1,6 +1,7 @@
 """From a validated body to what the engine is asked: token ids within its limits, one GenerateRequest a prompt."""
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 
@@ -22,22 +23,30 @@ BIAS_WEIGHT = 64
 """Bytes that an entry of logit_bias counts for: it is dearer to check and apply than a character."""
 
 
+class RequestFields(Protocol):
+    """What every body that asks for an answer has. A field that its API doesn't honour is None or false."""
+
+    priority: int | None
+    cache_salt: str | None
+    explain_cache: bool | None
+
+
 def make_requests(
     prompts: Sequence[np.ndarray],
     params: SamplingParams,
     limits: Limits,
-    *,
+    body: RequestFields,
     request_id: str,
     adapter: str | None,
-    priority: int | None,
-    cache_salt: str | None,
-    explain_cache: bool | None = None,
+    *,
+    cache_salt: str | None = None,
     num_prompts: int | None = None,
 ) -> list[GenerateRequest]:
     """One request a prompt. `prompts`: int32 token ids; `request_id`: of the HTTP request; `adapter`: the one that answers;
-    `num_prompts`: of the HTTP request, if not these alone.
+    `cache_salt`: where the body calls it otherwise; `num_prompts`: of the HTTP request, if not these alone.
 
     Raises InvalidRequestError when one can't be served."""
+    cache_salt = body.cache_salt if cache_salt is None else cache_salt
     check_salt(cache_salt)
     params.validate(limits.vocab_size)
     num_prompts = num_prompts or len(prompts)
@@ -50,11 +59,11 @@ def make_requests(
             rid="",
             prompt_ids=token_bytes(prompt),
             params=params,
-            priority=priority or 0,
+            priority=body.priority or 0,
             cache_salt=cache_salt,
             adapter=adapter,
             request_id=request_id,
-            explain_cache=bool(explain_cache),
+            explain_cache=bool(body.explain_cache),
         )
         for prompt in prompts
     ]

@@ -51,15 +51,7 @@ def _begin(body: MessagesBody, service: Service, record: RequestRecord) -> Gener
         grammar=turn.grammar,
         skip_special_tokens=turn.skip_special_tokens,
     )
-    requests = make_requests(
-        [turn.prompt_ids],
-        params,
-        service.info.limits,
-        request_id=record.id,
-        adapter=served.adapter,
-        priority=body.priority,
-        cache_salt=body.cache_salt,
-    )
+    requests = make_requests([turn.prompt_ids], params, service.info.limits, body, record.id, served.adapter)
     reply = MessageBuilder(ID_PREFIX + record.id, served.name, service.tokenizer, turn, full=body.max_tokens > room)
     return service.generate(record, reply, requests, stream=bool(body.stream), checks=[turn.check])
 

@@ -52,16 +52,7 @@ def _begin(body: ChatBody, service: Service, record: RequestRecord) -> Generatio
     record.names = _names(body, constraint)
     turn = prepare(body.to_conversation(constraint.grammar if constraint else None), service)
     params = _params(body, turn, service.info.sampling_defaults)
-    requests = make_requests(
-        [turn.prompt_ids],
-        params,
-        service.info.limits,
-        request_id=record.id,
-        adapter=served.adapter,
-        priority=body.priority,
-        cache_salt=body.cache_salt,
-        explain_cache=body.explain_cache,
-    )
+    requests = make_requests([turn.prompt_ids], params, service.info.limits, body, record.id, served.adapter)
     reply = ChatBuilder(
         id=ID_PREFIX + record.id,
         created=service.now(),

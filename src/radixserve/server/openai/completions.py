@@ -50,16 +50,7 @@ def _begin(body: CompletionBody, service: Service, record: RequestRecord) -> Gen
         grammar=constraint.grammar if constraint else None,
     )
     record.names = {"grammar": constraint.field} if constraint else {}
-    requests = make_requests(
-        prompts,
-        params,
-        service.info.limits,
-        request_id=record.id,
-        adapter=served.adapter,
-        priority=body.priority,
-        cache_salt=body.cache_salt,
-        explain_cache=body.explain_cache,
-    )
+    requests = make_requests(prompts, params, service.info.limits, body, record.id, served.adapter)
     checks = checks_of([params.grammar] * len(prompts))
     reply = CompletionBuilder(
         id=ID_PREFIX + record.id,

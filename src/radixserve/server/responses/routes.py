@@ -43,15 +43,7 @@ def _answer(body: ResponsesBody, service: Service, record: RequestRecord) -> Gen
         grammar=turn.grammar,
         skip_special_tokens=turn.skip_special_tokens,
     )
-    requests = make_requests(
-        [turn.prompt_ids],
-        params,
-        service.info.limits,
-        request_id=record.id,
-        adapter=served.adapter,
-        priority=body.priority,
-        cache_salt=body.cache_salt,
-    )
+    requests = make_requests([turn.prompt_ids], params, service.info.limits, body, record.id, served.adapter)
     begun = _begin(body, served.name, service.now(), params)
 
     def keep(response: Response) -> None:

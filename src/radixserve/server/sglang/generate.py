@@ -137,16 +137,7 @@ def _requests(body: GenerateBody, prompts: list[np.ndarray], record_id: str, ser
     ):
         room = max(min(DEFAULT_MAX_NEW_TOKENS, limits.max_output(len(prompt))), 1)
         params = _params(sampling, service.info.sampling_defaults, room, top if score else None, start)
-        requests += make_requests(
-            [prompt],
-            params,
-            limits,
-            request_id=rid,
-            adapter=adapter,
-            priority=body.priority,
-            cache_salt=body.extra_key,
-            num_prompts=count,
-        )
+        requests += make_requests([prompt], params, limits, body, rid, adapter, cache_salt=body.extra_key, num_prompts=count)
     return requests
 
 
