@@ -86,7 +86,7 @@ class NaiveQueue(Queue):
 
 def naive_engine(*args: Any, order: str, max_passed_over: int, **settings: Any) -> Engine:
     engine = hash_engine(*args, order=order, max_passed_over=max_passed_over, **settings)
-    engine.scheduler._queue = NaiveQueue(engine.cache, find_order(order), max_passed_over)
+    engine.scheduler.queue = NaiveQueue(engine.cache, find_order(order), max_passed_over)
     return engine
 
 

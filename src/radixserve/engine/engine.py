@@ -76,7 +76,7 @@ class Engine:
         self._inbox: list[EngineInput] = []
         self._reqs: dict[str, Req] = {}
         self._answers: dict[str, Answer] = {}
-        self._totals = EngineTotals()
+        self.totals = EngineTotals()
         self._grammars = GrammarQueue(grammars)
         pins = Pins(scheduler.cache)
         self._adapters = NamedAdapters(scheduler.cache, pins, self._reqs, adapters or NoWeights())
@@ -143,15 +143,9 @@ class Engine:
             self.observer.end_step()
         return outputs + self._acts.news() + self._page_reports.news()
 
-    def count(self, num_steps: int, computed_tokens: int, generated_tokens: int) -> None:
-        """Adds steps to the totals that somebody else made of this engine's scheduler and cache: a simulation that jumps."""
-        self._totals.num_steps += num_steps
-        self._totals.computed_tokens += computed_tokens
-        self._totals.generated_tokens += generated_tokens
-
     def stats(self) -> EngineStats:
         """Gauges and totals as of now."""
-        cache, totals = self.cache, self._totals
+        cache, totals = self.cache, self.totals
         return EngineStats(
             num_waiting=len(self.scheduler.waiting) + len(self._grammars),
             num_running=len(self.scheduler.running),
@@ -250,8 +244,8 @@ class Engine:
 
     def _deliver(self, batch: ForwardBatch, result: StepResult) -> list[EngineOutput]:
         """Gives every sampled token to its request, and ends the requests that have their last."""
-        self._totals.num_steps += 1
-        self._totals.computed_tokens += len(batch.input_ids)
+        self.totals.num_steps += 1
+        self.totals.computed_tokens += len(batch.input_ids)
         outputs: list[EngineOutput] = []
         for run, scores in zip(batch.scored, result.prompt_logprobs, strict=True):
             run.req.prompt_logprobs += scores
@@ -272,7 +266,7 @@ class Engine:
                 before = len(req.output_ids)
                 text, end = self._jump_forward(answer, text)
                 token_ids += tuple(req.output_ids[before:])
-            self._totals.generated_tokens += len(token_ids)
+            self.totals.generated_tokens += len(token_ids)
             if end is not None:
                 self._end(req, end.reason)
             outputs.append(answer.output(text, token_ids, end, logprob))
@@ -287,7 +281,7 @@ class Engine:
         for token_id in self._grammars.forced(answer.req):
             if matcher is None or not matcher.accept(token_id):
                 break
-            self._totals.forced_tokens += 1
+            self.totals.forced_tokens += 1
             piece, end = answer.push(token_id)
             text += piece
             if end is not None:
@@ -302,4 +296,4 @@ class Engine:
         """The last of a request that the scheduler does not have, or no longer."""
         del self._reqs[req.rid], self._answers[req.rid]
         self._adapters.end(req)
-        self._totals.count(req, reason)
+        self.totals.count(req, reason)

@@ -10,7 +10,6 @@ one has nothing. No more requests run than a step computes tokens, so that each 
 """
 
 from radixserve.batch import ForwardBatch
-from radixserve.cache.node import Node
 from radixserve.cache.prefix_cache import PrefixCache
 from radixserve.cache.slot_table import SlotTable
 from radixserve.errors import OutOfSlotsError
@@ -42,14 +41,14 @@ class Scheduler:
         self.num_preemptions = 0
         self.listeners: list[SchedulerListener] = []
         """Called with every event, in this order."""
-        self._queue = Queue(cache, order, max_passed_over)
+        self.queue = Queue(cache, order, max_passed_over)
         self.max_batch_tokens = max_batch_tokens
         self._decode_reserve = decode_reserve
 
     @property
     def waiting(self) -> dict[str, Candidate]:
         """By request id, in the order in which they began to wait."""
-        return self._queue.candidates
+        return self.queue.candidates
 
     @property
     def has_place(self) -> bool:
@@ -67,7 +66,7 @@ class Scheduler:
 
     def add(self, req: Req) -> None:
         """Puts a request into the queue. It must fit the pool when alone: `Limits.check` has seen to that."""
-        self._queue.add(req)
+        self.queue.add(req)
 
     def plan(self) -> ForwardBatch | None:
         """The next step, or None when nothing waits or runs. Admits and preempts; moves no KV. The last one's batch is spent."""
@@ -101,7 +100,7 @@ class Scheduler:
     def finish(self, req: Req, reason: FinishReason) -> None:
         """Ends a running or waiting request: publishes what it computed and gives back everything it held."""
         req.finish_reason = reason
-        if not self._queue.remove(req.rid):
+        if not self.queue.remove(req.rid):
             self._leave(req)
 
     # Admission
@@ -113,38 +112,19 @@ class Scheduler:
         """
         if not self.waiting or budget <= 0 or not self.has_place:
             return
-        self._queue.begin_pass(self.running)
-        reserved = sum(map(self._still_to_generate, self.running))
-        while budget > 0 and self.has_place and (candidate := self._queue.first()) is not None:
+        self.queue.begin_pass(self.running)
+        reserved = sum(map(self.still_to_generate, self.running))
+        while budget > 0 and self.has_place and (candidate := self.queue.first()) is not None:
             req = candidate.req
-            reserved += self._still_to_generate(req)
+            reserved += self.still_to_generate(req)
             if (whole and candidate.extend_len > budget) or not self._start(candidate, reserved):
                 break
             budget -= chunks.add(req)
 
-    def missing_room(self, budget: int, *, whole: bool) -> int | None:
-        """By how many slots the pool is too short for the request that `plan` would admit next with such a budget, 0 if it isn't.
-
-        None if it would admit none, however much room there were. Admits nothing.
-        """
-        if budget <= 0:
-            return None
-        self._queue.begin_pass(self.running)
-        candidate = self._queue.first()
-        if candidate is None or (whole and candidate.extend_len > budget):
-            return None
-        reserved = sum(map(self._still_to_generate, [*self.running, candidate.req]))
-        return max(self._shortage(candidate, reserved), 0) if self.running else 0
-
-    def has_waiting_at(self, node: Node) -> bool:
-        """Whether what the tree holds for a waiting request ends in the edge of `node`, or at its end."""
-        self._queue.begin_pass(self.running)
-        return self._queue.has_match_at(node)
-
     def _start(self, candidate: Candidate, reserved: int) -> bool:
         """Moves one request from waiting to running, if the pool has room for it and `reserved` slots more."""
         req, cache = candidate.req, self.cache
-        if self.running and self._shortage(candidate, reserved) > 0:  # alone it fits, whatever it has to evict
+        if self.running and self.shortage(candidate, reserved) > 0:  # alone it fits, whatever it has to evict
             return False
         self._tell(Admitting, req)
         req.lease = cache.acquire(candidate.key, req.extra_key, priority=req.priority)
@@ -154,12 +134,12 @@ class Scheduler:
             req.cached_len = req.computed_len
         req.row = self.slot_table.take_row()
         self.slot_table.write(req.row, 0, req.lease.slots)
-        self._queue.admit(candidate)
+        self.queue.admit(candidate)
         self.running.append(req)
         self._tell(Admitted, req)
         return True
 
-    def _shortage(self, candidate: Candidate, reserved: int) -> int:
+    def shortage(self, candidate: Candidate, reserved: int) -> int:
         """Slots that it needs, and `reserved` more, beyond what is free or could be evicted. Below 0 there is room left."""
         page_size = self.cache.page_size
         match = self.cache.match(candidate.key, candidate.req.extra_key)  # again: locks may have changed, if not the tree
@@ -168,7 +148,7 @@ class Scheduler:
         available = self.cache.free_size + self.cache.evictable_size - match.evictable_len - copied_from
         return needed + reserved - available
 
-    def _still_to_generate(self, req: Req) -> int:
+    def still_to_generate(self, req: Req) -> int:
         """Slots to keep for the rest of its answer; the last token needs none."""
         return max(min(req.max_tokens - len(req.output_ids) - 1, self._decode_reserve), 0)
 

@@ -48,7 +48,9 @@ class Steady:
             for _ in range(num_steps):
                 self.prefill.computed_len += self.chunk
                 cache.publish(self.prefill.lease, self.prefill.tokens(self.prefill.computed_len), self.prefill.computed_len)
-        engine.count(num_steps, num_steps * (len(self.decodes) + self.chunk), num_steps * len(self.decodes))
+        engine.totals.num_steps += num_steps
+        engine.totals.computed_tokens += num_steps * (len(self.decodes) + self.chunk)
+        engine.totals.generated_tokens += num_steps * len(self.decodes)
 
 
 def find_steady(scheduler: Scheduler, left: Callable[[Req], int]) -> Steady | None:
@@ -98,9 +100,22 @@ def _steps_without_admission(scheduler: Scheduler, decodes: list[Req], prefill: 
     as long as there is no room for it; with pages, what is kept for answers shrinks faster than the pool.
     """
     budget = scheduler.max_batch_tokens - len(decodes)
-    missing = scheduler.missing_room(budget // 2 if prefill is not None else budget, whole=prefill is not None)
-    if prefill is not None and prefill.lease is not None and scheduler.has_waiting_at(prefill.lease.node):
+    missing = _missing_room(scheduler, budget // 2 if prefill is not None else budget, whole=prefill is not None)
+    if prefill is not None and prefill.lease is not None and scheduler.queue.has_match_at(prefill.lease.node):
         return 0
     if missing is None:
         return 1 << 30
     return -(-missing // max(len(decodes), 1))
+
+
+def _missing_room(scheduler: Scheduler, budget: int, *, whole: bool) -> int | None:
+    """By how many slots the pool is too short for the request that `plan` would admit next with such a budget, 0 if it isn't.
+
+    None if it would admit none, however much room there were. `whole`: as for a prompt that takes one step. Admits nothing.
+    """
+    scheduler.queue.begin_pass(scheduler.running)
+    candidate = scheduler.queue.first()
+    if budget <= 0 or candidate is None or (whole and candidate.extend_len > budget):
+        return None
+    reserved = sum(map(scheduler.still_to_generate, [*scheduler.running, candidate.req]))
+    return max(scheduler.shortage(candidate, reserved), 0) if scheduler.running else 0

@@ -110,7 +110,7 @@ def test_stats_add_up() -> None:
     assert stats.generated_tokens == 12
     assert stats.finished == {"length": 3}
     assert stats.free_slots + stats.evictable_slots == stats.num_slots == 100
-    assert set(dataclasses.asdict(engine._totals)) <= set(stats.__struct_fields__)
+    assert set(dataclasses.asdict(engine.totals)) <= set(stats.__struct_fields__)
 
 
 def test_updating_weights_is_refused_while_requests_run() -> None:
