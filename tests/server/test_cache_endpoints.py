@@ -184,8 +184,8 @@ DEEP = "[" * 100_000
             )
         ),
         *(
-            ("/v1/completions", '{"prompt": "x", "max_tokens": 1, "guided_json": ' + '{"not":' * depth + "{}" + "}" * (depth + 1))
-            for depth in (150, 300, 500, 900, 950, 990)
+            ("/v1/completions", '{"prompt": "x", "max_tokens": 1, "guided_json": ' + '{"not":' * depth + inner + "}" * (depth + 1))
+            for inner, depth in (('{"type":"string"}', 150), *(("{}", depth) for depth in (300, 500, 900, 950, 990)))
         ),
     ],
 )

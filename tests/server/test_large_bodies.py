@@ -112,6 +112,23 @@ def test_a_short_request_is_answered_while_large_ones_are_worked_on(tiny_model_d
     assert len(threads) == 1
 
 
+def test_work_that_ends_after_the_close_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(intake, "TRIM_AFTER_S", 0.0)
+
+    async def steps() -> list[object]:
+        faults: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: faults.append(context))
+        this = Intake(100)
+        await this.enter(60)
+        this.close()
+        this.leave(60)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        return faults
+
+    assert asyncio.run(steps()) == []
+
+
 def test_the_bytes_of_large_bodies_at_once_are_bounded_and_turns_kept() -> None:
     async def steps() -> None:
         this, order = Intake(100), []

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import os
 import tempfile
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -42,14 +43,17 @@ class EngineEnd:
         self._outputs = _connect(self._context.socket(zmq.PUSH), folder / "outputs")
         self._wakened, self._waker = os.pipe()
         os.set_blocking(self._waker, False)
+        self._waker_lock = threading.Lock()
+        self._closed = False
         self._poller = zmq.Poller()
         self._poller.register(self._inputs, zmq.POLLIN)
         self._poller.register(self._wakened, zmq.POLLIN)
 
     def wake(self) -> None:
-        """Lets a waiting `receive` return, or else the next one that would wait. The one method for other threads."""
-        with contextlib.suppress(BlockingIOError):  # full: it is going to wake as it is
-            os.write(self._waker, b"!")
+        """Lets a waiting `receive` return, or else the next one that would wait; nothing once closed. The one method for other threads."""
+        with self._waker_lock, contextlib.suppress(BlockingIOError):  # full: it is going to wake as it is
+            if not self._closed:
+                os.write(self._waker, b"!")
 
     def receive(self, *, wait: bool) -> list[EngineInput | Sync]:
         """Everything that has arrived, in order; when `wait`, at least one message, or none after a `wake`."""
@@ -69,8 +73,10 @@ class EngineEnd:
         self._inputs.close(linger=0)
         self._outputs.close(linger=LINGER_MS)
         self._context.term()
-        os.close(self._wakened)
-        os.close(self._waker)
+        with self._waker_lock:
+            self._closed = True
+            os.close(self._wakened)
+            os.close(self._waker)
 
 
 class ClientEnd:
@@ -123,15 +129,16 @@ class ClientEnd:
 
 
 def _connect(socket: Any, path: Path) -> Any:
-    _unlimit(socket).connect(f"ipc://{path}")
+    _configure(socket).connect(f"ipc://{path}")
     return socket
 
 
 def _bind(socket: Any, path: Path) -> Any:
-    _unlimit(socket).bind(f"ipc://{path}")
+    _configure(socket).bind(f"ipc://{path}")
     return socket
 
 
-def _unlimit(socket: Any) -> Any:
+def _configure(socket: Any) -> Any:
     socket.set_hwm(0)
+    socket.linger = 0  # or the garbage collection of an end that was never closed waits for ever
     return socket

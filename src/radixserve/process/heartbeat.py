@@ -35,9 +35,14 @@ class Heartbeat:
         """Asks the engine whether it answers, again and again, until its end."""
         while not self._ended:
             self._silent_since_s = time.monotonic()
-            if await self._sync():
-                self._silent_since_s = None
-                await asyncio.sleep(EVERY_S)
+            try:
+                if not await self._sync():
+                    return  # dead: silent from now on
+            except Exception:
+                self._silent_since_s = None  # it was not asked
+                raise
+            self._silent_since_s = None
+            await asyncio.sleep(EVERY_S)
 
     async def refresh(self) -> float:
         """Waits, PATIENCE_S at most, until the engine has told its stats as of now; returns how old they are, in seconds."""

@@ -1,6 +1,7 @@
 """The wire: order, batching, and what happens when the other end is missing."""
 
 import asyncio
+import gc
 import shutil
 import stat
 from collections.abc import Iterator
@@ -57,6 +58,24 @@ def test_an_engine_that_waits_for_messages_can_be_wakened(folder: Path) -> None:
         engine.wake()
     assert engine.receive(wait=True) == []
     engine.close()
+
+
+def test_a_wake_after_the_close_writes_nowhere(folder: Path, tmp_path: Path) -> None:
+    engine = EngineEnd(folder)
+    engine.close()
+    others = [(tmp_path / str(number)).open("wb") for number in range(8)]  # files that take the pipe's numbers
+    engine.wake()
+    for file in others:
+        file.close()
+        assert not Path(file.name).read_bytes()
+
+
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+def test_an_end_that_was_never_closed_is_collected(folder: Path) -> None:
+    engine = EngineEnd(folder)
+    engine.send([EngineStats()])  # which nobody is there to read
+    del engine
+    gc.collect()
 
 
 def test_sending_to_an_engine_that_is_gone_does_not_block(folder: Path) -> None:

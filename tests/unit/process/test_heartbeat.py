@@ -43,3 +43,16 @@ def test_an_engine_owes_an_answer_from_the_question_on(monkeypatch: pytest.Monke
         assert await heart.refresh() > 0.0, "the dead tell nothing new"
 
     asyncio.run(scenario())
+
+
+def test_an_engine_that_could_not_be_asked_owes_no_answer() -> None:
+    def fail(sync: Sync) -> None:
+        raise OSError("no way to send")
+
+    async def scenario() -> None:
+        heart = Heartbeat(fail)
+        with pytest.raises(OSError, match="no way to send"):
+            await heart.run()
+        assert heart.silent_s == 0.0
+
+    asyncio.run(scenario())

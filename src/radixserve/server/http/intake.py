@@ -36,6 +36,7 @@ class Intake:
         self._small = ThreadPoolExecutor(SMALL_THREADS, thread_name_prefix="small-work")
         self._large = ThreadPoolExecutor(1, thread_name_prefix="large-work")
         self._trim: asyncio.TimerHandle | None = None
+        self._closed = False
 
     async def enter(self, size: int) -> None:
         """Waits until a large body of `size` bytes may be read; `leave` with the same size when its work is done."""
@@ -61,7 +62,7 @@ class Intake:
         """Counts a large body out."""
         self._held -= size
         self._let_in()
-        if not self._held:
+        if not self._held and not self._closed:
             loop = asyncio.get_running_loop()
             self._trim = loop.call_later(TRIM_AFTER_S, lambda: self._large.submit(heap.trim))
 
@@ -72,6 +73,7 @@ class Intake:
 
     def close(self) -> None:
         """Forgets work that has not begun."""
+        self._closed = True
         for threads in (self._small, self._large):
             threads.shutdown(wait=False, cancel_futures=True)
         if self._trim is not None:
