@@ -50,7 +50,7 @@ class EngineEnd:
         self._poller.register(self._wakened, zmq.POLLIN)
 
     def wake(self) -> None:
-        """Lets a waiting `receive` return, or else the next one that would wait; nothing once closed. The one method for other threads."""
+        """Lets a waiting `receive` return, or else the next one that would wait. The one method for other threads."""
         with self._waker_lock, contextlib.suppress(BlockingIOError):  # full: it is going to wake as it is
             if not self._closed:
                 os.write(self._waker, b"!")
