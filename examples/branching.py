@@ -1,6 +1,6 @@
-"""Grow several continuations from one prefix, and go on from the best of them.
+"""Generate several continuations of one prefix, and continue the best one.
 
-A fork copies nothing: branches share the KV of what they have in common, because it is one path in the tree.
+A fork copies nothing: branches share the KV of their common prefix, which is one path in the tree.
 """
 
 from radixserve import LLM, SamplingParams

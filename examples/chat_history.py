@@ -1,6 +1,6 @@
 """Hold a conversation and see that each turn computes only what is new.
 
-The whole history is sent every time, as in the OpenAI API. All up to the newest message is found in the cache, answers included.
+The whole history is sent every time, as in the OpenAI API. Everything before the newest message is in the cache, answers included.
 """
 
 from radixserve import LLM, SamplingParams

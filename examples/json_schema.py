@@ -1,6 +1,6 @@
-"""Get answers that satisfy a schema, whatever the model. Needs a running server (`make serve`).
+"""Get answers that satisfy a schema, with any model. Needs a running server (`make serve`).
 
-The instructions that the questions share are computed once. Usage: python json_schema.py [http://127.0.0.1:8000]
+The questions share their instructions, which are computed once. Usage: python json_schema.py [http://127.0.0.1:8000]
 """
 
 import os

@@ -1,6 +1,6 @@
 """Complete a few prompts without a server.
 
-The prompts begin with the same instructions. These are computed once: each line says how much of its prompt was found in the cache.
+The prompts begin with the same instructions, which are computed once. Each line says how much of its prompt was cached.
 """
 
 from radixserve import LLM, SamplingParams

@@ -1,4 +1,4 @@
-"""Hold a conversation that the server keeps (`make serve`), with the openai client's Responses API.
+"""Hold a conversation that the server stores (`make serve`), with the openai client's Responses API.
 
 Usage: python responses_client.py [http://127.0.0.1:8000]
 """

@@ -1,6 +1,6 @@
-"""Let the model call a function of ours, and answer with what it returned. Needs a running server (`make serve`).
+"""Let the model call one of our functions, and answer with its result. Needs a running server (`make serve`).
 
-The first call is required, so that it is held to the function's schema. Usage: python tools_loop.py [http://127.0.0.1:8000]
+The first call is required, so its arguments match the function's schema. Usage: python tools_loop.py [http://127.0.0.1:8000]
 """
 
 import json

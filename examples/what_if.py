@@ -1,4 +1,4 @@
-"""Record what an engine is asked, then ask what larger and smaller caches, and another eviction policy, would have done."""
+"""Record the requests of an engine, then simulate them with larger and smaller caches, and with another eviction policy."""
 
 import tempfile
 from pathlib import Path
