@@ -42,7 +42,9 @@ class Client:
         self._socket.settimeout(30)
         received = bytearray()
         while not received.endswith(b"0\r\n\r\n"):
-            received += self._socket.recv(1 << 16)
+            part = self._socket.recv(1 << 16)
+            assert part, f"closed after {bytes(received[-200:])!r}"
+            received += part
         self._socket.close()
         return bytes(received)
 

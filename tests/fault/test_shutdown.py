@@ -29,7 +29,7 @@ def stream(server: RunningServer, max_tokens: int) -> str:
 
 def test_accepted_work_finishes_and_new_work_is_refused(server: RunningServer) -> None:
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        streams = [pool.submit(stream, server, 600) for _ in range(5)]
+        streams = [pool.submit(stream, server, 1_200) for _ in range(5)]  # long enough to be seen all at once
         wait_until(lambda: (s := server.stats())["num_running"] == 2 and s["num_waiting"] == 3)
         server.process.send_signal(signal.SIGTERM)
         wait_until(lambda: httpx.get(server.url + "/health").status_code == 503)

@@ -92,10 +92,11 @@ def test_a_client_that_leaves_ends_its_request(fleet: RunningServer, streamed: b
             sending.cancel()
             await asyncio.gather(sending, return_exceptions=True)
 
+    wait_quiet(fleet)
     before = num_ended(fleet, "abort")
     asyncio.run(leave())
+    wait_until(lambda: num_ended(fleet, "abort") == before + 1)
     wait_quiet(fleet)
-    assert num_ended(fleet, "abort") == before + 1
 
 
 def test_an_abort_ends_a_request_with_what_it_has(fleet: RunningServer) -> None:
