@@ -162,14 +162,12 @@ def _publish(options: AdapterBenchOptions, kernels: str, runs: list[AdapterRun])
     ]
     result = {
         "benchmark": "adapters",
-        "options": asdict(options) | {"output_file": str(options.output_file) if options.output_file else None},
+        "options": report.settings(options),
         "kernels": kernels,
         "runs": rows,
         **report.environment(sys.argv),
     }
-    report.publish(result, options.output_file, as_json=options.json)
-    if not options.json:
-        Console().print(_table(options, rows))
+    report.publish(result, options, [_table(options, rows)])
 
 
 def _table(options: AdapterBenchOptions, rows: list[dict[str, Any]]) -> Table:

@@ -7,11 +7,9 @@ before the next one starts, so that whatever changes on the machine changes for 
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 import psutil
 import uvloop
 from rich.console import Console
@@ -163,18 +161,12 @@ async def _run_once(target: _Target, compared: ComparedWorkload, rep: int, wait_
 def _publish(options: CompareOptions, models: dict[str, str], result: Result) -> None:
     data: dict[str, Any] = {
         "benchmark": "compare",
-        "options": {name: str(value) if isinstance(value, Path) else value for name, value in asdict(options).items()},
+        "options": report.settings(options),
         "models": models,
         **result.to_json(),
         **report.environment(sys.argv),
     }
-    encoded = msgspec.json.format(msgspec.json.encode(data))
-    if options.output_file:
-        options.output_file.write_bytes(encoded + b"\n")
-    if options.json:
-        print(encoded.decode())
-    else:
-        Console().print(result.table())
+    report.publish(data, options, [result.table()])
 
 
 def _warm_up(prompts: WordPrompts, seed: int) -> Workload:

@@ -152,19 +152,15 @@ def _cpu_s(pid: int | None) -> float | None:
 
 
 def _publish(options: LoadBenchOptions, runs: list[LoadRun], departure: Disconnects, errors: list[str]) -> None:
-    kept = asdict(options) | {"output_file": str(options.output_file) if options.output_file else None}
-    del kept["api_key"]
     result: dict[str, Any] = {
         "benchmark": "load",
-        "options": kept,
+        "options": report.settings(options),
         "runs": [asdict(one) | {"http_share": one.http_share} for one in runs],
         "departure": asdict(departure),
         "errors": errors,
         **report.environment(sys.argv),
     }
-    report.publish(result, options.output_file, as_json=options.json)
-    if not options.json:
-        Console().print(_table(options, runs, departure))
+    report.publish(result, options, [_table(options, runs, departure)])
 
 
 def _table(options: LoadBenchOptions, runs: list[LoadRun], departure: Disconnects) -> Table:

@@ -161,13 +161,11 @@ def _publish(options: StructuredBenchOptions, runs: list[StructuredRun]) -> None
     ]
     result = {
         "benchmark": "structured",
-        "options": asdict(options) | {"output_file": str(options.output_file) if options.output_file else None},
+        "options": report.settings(options),
         "runs": rows,
         **report.environment(sys.argv),
     }
-    report.publish(result, options.output_file, as_json=options.json)
-    if not options.json:
-        Console().print(_table(options, rows))
+    report.publish(result, options, [_table(options, rows)])
 
 
 def _table(options: StructuredBenchOptions, rows: list[dict[str, Any]]) -> Table:

@@ -12,14 +12,19 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 import numpy as np
 import psutil
+from rich.console import Console
+from rich.table import Table
 
 from radixserve.bench.record import Record
 from radixserve.cpus import usable_cpus
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 PACKAGES = ("radixserve", "torch", "numpy", "tokenizers", "httpx")
 
@@ -87,13 +92,36 @@ def percentile(values: Sequence[float], percent: float) -> float:
     return float(np.percentile(values, percent)) if values else math.nan
 
 
-def publish(result: dict[str, Any], output_file: Path | None, *, as_json: bool) -> None:
-    """Writes a result to `output_file`, if there is one, and prints it as one JSON object if `as_json`."""
+class ReportOptions(Protocol):
+    """What the options of every benchmark have."""
+
+    @property
+    def json(self) -> bool:
+        """Print one JSON object instead of the tables."""
+
+    @property
+    def output_file(self) -> Path | None:
+        """Write the JSON here too."""
+
+
+def publish(result: dict[str, Any], options: ReportOptions, tables: Sequence[Table]) -> None:
+    """Writes a result to the output file, if there is one, and prints it: as one JSON object, or as `tables`."""
     encoded = msgspec.json.encode(result)
-    if output_file:
-        output_file.write_bytes(msgspec.json.format(encoded) + b"\n")
-    if as_json:
+    if options.output_file:
+        options.output_file.write_bytes(msgspec.json.format(encoded) + b"\n")
+    if options.json:
         print(encoded.decode())
+    else:
+        console = Console()
+        for table in tables:
+            console.print(table)
+
+
+def settings(options: "DataclassInstance") -> dict[str, Any]:
+    """The options of a run as JSON has them, without an API key."""
+    kept = {name: str(value) if isinstance(value, Path) else value for name, value in asdict(options).items()}
+    kept.pop("api_key", None)
+    return kept
 
 
 def environment(command: Sequence[str]) -> dict[str, Any]:

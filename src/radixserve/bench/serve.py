@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -47,9 +46,7 @@ def run(options: ServeBenchOptions) -> int:
     model, records, summary, ideal = asyncio.run(_measure(options, workload))
     errors = sorted({record.error for record in records if record.error})
     result = _result(options, workload, model, summary, ideal, errors)
-    report.publish(result, options.output_file, as_json=options.json)
-    if not options.json:
-        Console().print(_table(workload, model, summary, ideal))
+    report.publish(result, options, [_table(workload, model, summary, ideal)])
     for error in errors:
         print(error, file=sys.stderr)
     return 1 if errors else 0
@@ -118,12 +115,10 @@ def _sends_ids(workload: Workload) -> bool:
 def _result(
     options: ServeBenchOptions, workload: Workload, model: str, summary: Summary, ideal: Ideal, errors: list[str]
 ) -> dict[str, Any]:
-    """All that is worth keeping of a run; the API key is not."""
-    kept_options = {name: str(value) if isinstance(value, Path) else value for name, value in asdict(options).items()}
-    del kept_options["api_key"]
+    """All that is worth keeping of a run."""
     return {
         "benchmark": "serve",
-        "options": kept_options,
+        "options": report.settings(options),
         "model": model,
         "workload": {
             "name": workload.name,

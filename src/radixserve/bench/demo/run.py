@@ -137,17 +137,13 @@ def _publish(options: DemoOptions, info: EngineInfo, comparisons: Sequence[Compa
     exact = info.dtype in EXACT_DTYPES
     result = {
         "benchmark": "demo",
-        "options": dataclasses.asdict(options) | {"output_file": str(options.output_file) if options.output_file else None},
+        "options": report.settings(options),
         "engine": {"model": info.model, "dtype": info.dtype, "device": info.device, "num_threads": info.num_threads},
         "workloads": [comparison.to_json() for comparison in comparisons],
         "ok": not (differ and exact),
         **report.environment(sys.argv),
     }
-    report.publish(result, options.output_file, as_json=options.json)
-    if not options.json:
-        console = Console()
-        for table in demo_report.tables(info, options.concurrency, comparisons):
-            console.print(table)
+    report.publish(result, options, demo_report.tables(info, options.concurrency, comparisons))
     if differ and exact:
         print(f"answers differ with and without the cache in {info.dtype}: this must not be", file=sys.stderr)
         return 1
