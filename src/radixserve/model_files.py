@@ -1,12 +1,17 @@
 """Files of models and adapters come from anywhere. Whatever is wrong with one, it is a ModelError of one line that names it."""
 
 import json
-from collections.abc import Iterator
+import logging
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from radixserve.errors import ModelError, RadixServeError
+from radixserve.errors import ModelError, RadixServeError, RankError
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
 
 MAX_JSON_BYTES = 64 << 20
 MAX_SHOWN = 300
@@ -38,6 +43,20 @@ def reading(path: Path | str, remedy: str = "download it again", kind: type[Radi
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":  # what Rust's libraries raise
             raise
         raise kind(f"{shown(path)} is broken: {shown(f'{type(error).__name__}: {error}')}; {remedy}") from error
+
+
+def read_model(name: str, read: Callable[[], T]) -> T:
+    """What `read` gives for the model or adapter of this name. Raises ModelError, or RankError if `read` does.
+
+    One that can't be had is no reason for an engine to end: whatever else `read` raises is logged and becomes a ModelError.
+    """
+    try:
+        return read()
+    except (ModelError, RankError):
+        raise
+    except Exception as error:
+        logger.exception("%s could not be read", shown(name))
+        raise ModelError(f"{shown(name)} could not be read: {shown(f'{type(error).__name__}: {error}')}") from error
 
 
 def is_regular(path: Path) -> bool:

@@ -3,17 +3,13 @@
 A `LoadAdapter` whose adapter is read, or can't be, becomes a message of the engine, in order with all others.
 """
 
-import logging
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
-from radixserve.errors import ModelError, RankError
 from radixserve.ipc import LoadAdapter
-from radixserve.model_files import shown
-
-logger = logging.getLogger(__name__)
+from radixserve.model_files import read_model
 
 
 class AdapterWeights(Protocol):
@@ -94,10 +90,4 @@ class AdapterReader:
         self.on_read()
 
     def _read(self, directory: str) -> tuple[Any, str]:
-        try:
-            return self._weights.read(directory)
-        except (ModelError, RankError):
-            raise
-        except Exception as fault:  # an adapter that can't be had is no reason for the engine to end
-            logger.exception("an adapter could not be read")
-            raise ModelError(f"{shown(directory)} could not be read: {shown(f'{type(fault).__name__}: {fault}')}") from fault
+        return read_model(directory, lambda: self._weights.read(directory))

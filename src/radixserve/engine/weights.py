@@ -3,7 +3,6 @@
 What came of it is a `WeightsRead`, a message of the engine in order with all others. The weights are swapped when it is applied.
 """
 
-import logging
 from collections.abc import Callable
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -11,13 +10,11 @@ from threading import Thread
 from typing import Any, Protocol
 
 from radixserve import heap
-from radixserve.errors import ModelError
+from radixserve.errors import ModelError, RankError
 from radixserve.ipc import UpdateWeightsRequest, WeightsRead
-from radixserve.model_files import shown
+from radixserve.model_files import read_model
 from radixserve.models.decoder import AnyDecoder
 from radixserve.models.registry import resolve
-
-logger = logging.getLogger(__name__)
 
 
 class ModelWeights(Protocol):
@@ -104,11 +101,8 @@ class WeightsReader:
     def _run(self, message: UpdateWeightsRequest) -> None:
         path, error = "", None
         try:
-            path, self._read = self.weights.read(message.model)
-        except ModelError as fault:
+            path, self._read = read_model(message.model, lambda: self.weights.read(message.model))
+        except (ModelError, RankError) as fault:
             error = str(fault)
-        except Exception as fault:  # weights that can't be had are no reason for the engine to end
-            logger.exception("the weights %.200r could not be read", message.model)
-            error = f"{shown(message.model)} could not be read: {shown(f'{type(fault).__name__}: {fault}')}"
         self._finished.put(WeightsRead(message.rid, message.model, path, error))
         self.on_read()
