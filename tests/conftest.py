@@ -7,9 +7,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from radixserve.models.registry import cached
+from radixserve.sampling.grammar_llguidance import LLGuidance
+from radixserve.text.tokenizer import Tokenizer
 from tests.replicas.fleet import running_fleet
 from tests.server.running import RunningServer
-from tests.tiny_models import make_tiny_model
+from tests.tiny_models import EOS_ID, VOCAB_SIZE, make_tiny_model
 
 # How fast a machine draws examples says nothing about the code.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -20,6 +22,18 @@ settings.load_profile("any machine")
 def tiny_model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny Llama with random weights: a Hugging Face directory."""
     return make_tiny_model(tmp_path_factory.mktemp("tiny") / "llama")
+
+
+@pytest.fixture(scope="session")
+def tokenizer(tiny_model_dir: Path) -> Tokenizer:
+    """That of the tiny model."""
+    return Tokenizer.load(tiny_model_dir)
+
+
+@pytest.fixture(scope="module")
+def compiler(tokenizer: Tokenizer) -> LLGuidance:
+    """Of grammars over the tiny model's vocabulary."""
+    return LLGuidance(tokenizer, VOCAB_SIZE, frozenset({EOS_ID}))
 
 
 @pytest.fixture(scope="session")

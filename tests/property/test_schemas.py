@@ -2,11 +2,9 @@
 
 import json
 import random
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema_rs import Draft202012Validator
@@ -108,16 +106,6 @@ def composed(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 
 SCHEMAS = st.recursive(SCALARS, composed, max_leaves=4).filter(lambda schema: isinstance(schema, dict))
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tiny_model_dir: Path) -> Tokenizer:
-    return Tokenizer.load(tiny_model_dir)
-
-
-@pytest.fixture(scope="module")
-def compiler(tokenizer: Tokenizer) -> LLGuidance:
-    return LLGuidance(tokenizer, VOCAB_SIZE, frozenset({EOS_ID}))
 
 
 def walk(compiled: CompiledGrammar, tokenizer: Tokenizer, seed: int) -> str | None:

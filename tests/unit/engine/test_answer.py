@@ -1,9 +1,6 @@
 """Where an answer ends and what of it is shown."""
 
-from pathlib import Path
 from typing import Any
-
-import pytest
 
 from radixserve.engine.answer import Answer, End
 from radixserve.req import Req
@@ -12,11 +9,6 @@ from radixserve.text.tokenizer import Tokenizer
 from radixserve.tokens import token_bytes
 
 EOS = 900
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tiny_model_dir: Path) -> Tokenizer:
-    return Tokenizer.load(tiny_model_dir)
 
 
 def play(tokenizer: Tokenizer | None, token_ids: list[int], **params: Any) -> tuple[list[str], End | None]:

@@ -1,7 +1,6 @@
 """Schemas as clients' libraries write them (zod, pydantic): they are held, however oddly they say what they mean."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ from radixserve.sampling.grammar_llguidance import LLGuidance
 from radixserve.sampling_params import Grammar
 from radixserve.text.schemas.schema_check import SchemaCheck
 from radixserve.text.tokenizer import Tokenizer
-from tests.tiny_models import EOS_ID, VOCAB_SIZE
+from tests.tiny_models import EOS_ID
 
 S = {"type": "string"}
 NUMBER = {"type": "number"}
@@ -95,16 +94,6 @@ BY_HAND: dict[str, tuple[Any, list[Any], list[Any]]] = {
     "no digit first": (S | {"pattern": "^(?![0-9])[0-9a-z]*$"}, ["", "a1"], ["1a"]),
     "no letter last": (S | {"pattern": "^(?=[a-z]{2}$)"}, ["ab"], ["a", "abc", "a1"]),
 }
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tiny_model_dir: Path) -> Tokenizer:
-    return Tokenizer.load(tiny_model_dir)
-
-
-@pytest.fixture(scope="module")
-def compiler(tokenizer: Tokenizer) -> LLGuidance:
-    return LLGuidance(tokenizer, VOCAB_SIZE, frozenset({EOS_ID}))
 
 
 CASES = [

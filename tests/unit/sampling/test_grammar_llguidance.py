@@ -19,16 +19,6 @@ from tests.tiny_models import EOS_ID, VOCAB_SIZE
 from tests.unit.text.vocabularies import byte_level, write_directory
 
 
-@pytest.fixture(scope="module")
-def tokenizer(tiny_model_dir: Path) -> Tokenizer:
-    return Tokenizer.load(tiny_model_dir)
-
-
-@pytest.fixture(scope="module")
-def compiler(tokenizer: Tokenizer) -> LLGuidance:
-    return LLGuidance(tokenizer, VOCAB_SIZE, frozenset({EOS_ID}))
-
-
 def allowed(matcher: Matcher) -> set[int]:
     mask = np.zeros(-(-VOCAB_SIZE // 32), dtype=np.int32)
     matcher.fill_mask(mask)
